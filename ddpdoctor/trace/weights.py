@@ -107,12 +107,18 @@ def _changed_between(
         for rank, before in update.before.items()
         if any(known[rank].get(key) not in (None, (before or {}).get(key)) for key in keys)
     )
-    loads = [
-        load
-        for rank in moved
-        for load in group[rank].state_loads
-        if load.kind == "module" and since[rank] <= load.time <= update.taken[rank].time
-    ]
+    between = {
+        rank: [
+            load
+            for load in group[rank].state_loads
+            if load.kind == "module" and since[rank] <= load.time <= taken.time
+        ]
+        for rank, taken in update.taken.items()
+    }
+    lines = [{load.at for load in loads} for loads in between.values()]
+    of_moved = [load for rank in moved for load in between[rank]]
+    on_some = [load for loads in between.values() for load in loads if not all(load.at in at for at in lines)]
+    loads = of_moved and (on_some or of_moved)
     call = None if loads else _gradient_call(group, update, keys, since)
     return Difference(update, keys, True, moved, loads[-1] if loads else None, call)
 

@@ -52,6 +52,17 @@ def test_the_load_that_moved_them_is_the_line_to_look_at():
     assert "load_state_dict into 'Net'" in finding.why
 
 
+def test_where_rank_0_alone_loads_back_what_was_swapped_out_its_load_is_the_line():
+    swapped = StateLoad("module", "Net", where(66), 2.05, wrapper=0)
+    back = StateLoad("module", "Net", where(70), 2.06, wrapper=0)
+
+    def change(rank, one):
+        own = moved([1], loads=(swapped,))(rank, one)
+        return own if rank else replace(own, state_loads=(swapped, back))
+
+    assert only_finding("DD206", Source.RUN, recorded(2, change)).where == where(70)
+
+
 def test_all_ranks_that_drew_their_own():
     finding = only_finding("DD206", Source.RUN, recorded(2, moved([0, 1], at=0)))
     assert finding.headline == "weights differ between ranks before step 0: 2 of 2 parameters, weight, bias"
