@@ -18,7 +18,14 @@ from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace, several
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loading import Round, begun_rounds, by_loader, evaluation_rounds, training_rounds
+from ddpdoctor.trace.loading import (
+    Round,
+    begun_rounds,
+    by_loader,
+    evaluation_rounds,
+    rounds_in_order,
+    training_rounds,
+)
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
 from ddpdoctor.trace.standstill_check import StandstillCheck
@@ -97,9 +104,12 @@ class UnevenBatches(StandstillCheck):
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
         every = list(training_rounds(recordings))
-        ran_out = _ran_out(trace, every)
+        ran_out = _ran_out(
+            trace, [*(shared for shared in every if not _counts(shared)), *rounds_in_order(recordings)]
+        )
         if ran_out:
-            return self._stalls(ran_out, {rank: pass_.drawn for rank, pass_ in ran_out.passes.items()})
+            drawn = {rank: pass_.drawn for rank, pass_ in ran_out.passes.items()}
+            return self._stalls(ran_out, _counts(ran_out) or drawn)
         evaluated = [shared for shared in evaluation_rounds(recordings) if _meets_in_each_batch(shared)]
         rounds = [shared for shared in (*every, *evaluated) if _counts(shared)]
         if not rounds:
@@ -233,12 +243,11 @@ def _count(pass_: Pass) -> int | None:
 
 
 def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
-    """The pass of a run that broke in which a rank's stream ended, and others, whose length is unknown, went on."""
+    """The pass of a run that broke in which the batches of a rank ended, and others went on."""
     first = trace.first_to_break()
     if not trace.broken or trace.out_of_time or (first is not None and not first.is_victim):
         return None
-    unknown = (shared for shared in rounds if not _counts(shared) and _ends_early(shared))
-    return next((shared for shared in unknown if not _agrees_on_batches(shared)), None)
+    return next((it for it in rounds if _ends_early(it) and not _agrees_on_batches(it)), None)
 
 
 def _meets_in_each_batch(shared: Round) -> bool:

@@ -141,6 +141,16 @@ def training_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
     return _rounds(recordings, _trains)
 
 
+def rounds_in_order(recordings: Mapping[int, Recording]) -> Iterator[Round]:
+    """The training passes of one loop, by their number alone, however unlike the loaders of the ranks are."""
+    for number, row in enumerate(zip(*(it.training_passes for it in recordings.values()), strict=False)):
+        passes = dict(zip(recordings, row, strict=True))
+        loaders = {rank: recordings[rank].loader(pass_.loader) for rank, pass_ in passes.items()}
+        known = {rank: loader for rank, loader in loaders.items() if loader}
+        if len(known) == len(passes) and len({(known[rank].at, passes[rank].at) for rank in known}) == 1:
+            yield Round(passes, known, recordings, number, tuple(recordings))
+
+
 def begun_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
     """The passes in which ranks began to train, of a run that did not come to an update."""
     return _rounds(recordings, lambda pass_: not pass_.evaluation)

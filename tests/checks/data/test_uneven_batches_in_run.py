@@ -56,13 +56,13 @@ def test_a_stream_that_ended_unevenly():
     only_finding("DD106", Source.RUN, recorded(change=streamed))
 
 
-def broken_stream(*drawn, ended="exhausted"):
+def broken_stream(*drawn, ended="exhausted", changed=lambda rank, one: one):
     """Streams of unknown length: the first rank is still in its pass when it loses the last, which ended."""
 
     def of(rank, one):
         last = rank == len(drawn) - 1
         own = replace(one.passes[0], batches=None, drawn=drawn[rank], ended=ended if last else "left")
-        return replace(one, passes=(own,), raised=None if last else gone)
+        return changed(rank, replace(one, passes=(own,), raised=None if last else gone))
 
     gone = Raised("RuntimeError", "Connection closed by peer", 5.0)
     lost = Failure("RuntimeError", "Connection closed by peer", "", 5.0)
@@ -76,6 +76,19 @@ def test_a_stream_that_ended_before_the_others():
         "rank 0 runs 7 batches or more in a pass, rank 1 only 6: the others wait in batch 7"
     )
     assert finding.ranks == (1,)
+
+
+def test_a_later_pass_over_what_each_rank_has_chosen():
+    """After a pass over as many samples on all ranks, each goes on with those that are hard for its model."""
+
+    def chosen(rank, one):
+        before = replace(one.passes[0], number=0, begin=0.01, batches=2, drawn=2, end=0.05, ended="exhausted")
+        after = replace(one.passes[0], number=0, loader=5, batches=7 - rank)
+        loaders = (one.loaders[0], replace(one.loaders[0], index=5, samples=28 - 4 * rank))
+        return replace(one, loaders=loaders, passes=(before, after))
+
+    finding = only_finding("DD106", Source.RUN, broken_stream(7, 6, changed=chosen))
+    assert finding.headline == "rank 0 runs 7 batches in a pass, rank 1 only 6: the others wait in batch 7"
 
 
 def test_a_stream_that_was_left_is_another_disease():
