@@ -339,8 +339,8 @@ class Passes:
 
 
 def is_looked_at(number: int) -> bool:
-    """Of the passes over a loader at full length: the first, and then two in each doubling of their number."""
-    return number < 8 or number % (1 << (number.bit_length() - 2)) == 0
+    """Of the passes over a loader at full length: the first, and then one in each doubling of their number."""
+    return number < 8 or number & (number - 1) == 0
 
 
 def _batch_size(loader: Any) -> int | None:

@@ -18,7 +18,7 @@ def watch(
     torch: Any,
     before: Callable[[tuple[Any, ...], dict[str, Any]], Any],
     after: Callable[[Any, Any, BaseException | None], object],
-    brief: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] | None = None,
+    brief: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] = lambda *_: IN_FULL,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make a patch that looks on.
 
@@ -29,6 +29,7 @@ def watch(
         brief: makes the call itself, between a few counts, where nothing is to be looked at; or returns ``IN_FULL``.
     """
     end, is_compiling = guarded(after), torch.compiler.is_compiling
+    is_traced = torch.compiler.is_dynamo_compiling  # at once; the other takes as long as all of a brief way
     hide_from_compiler(torch, before, everything=True)
     hide_from_compiler(torch, after, everything=True)
     hide_from_compiler(torch, brief)
@@ -36,12 +37,13 @@ def watch(
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
+            if is_traced():
+                return original(*args, **kwargs)
+            result = brief(original, args, kwargs)
+            if result is not IN_FULL:
+                return result
             if is_compiling():
                 return original(*args, **kwargs)
-            if brief is not None:
-                result = brief(original, args, kwargs)
-                if result is not IN_FULL:
-                    return result
             # As guarded() does it, without a call more: this is the way of every training step.
             try:
                 begun = before(args, kwargs)
@@ -86,10 +88,10 @@ def after_call(
 
 def hook(torch: Any, function: Callable[..., object]) -> Callable[..., None]:
     """What torch may call in every training step: guarded, and nothing while torch.compile traces."""
-    is_compiling = torch.compiler.is_compiling
+    is_traced = torch.compiler.is_dynamo_compiling
 
     def call(*args: Any) -> None:
-        if is_compiling():
+        if is_traced():
             return
         try:
             function(*args)

@@ -301,6 +301,11 @@ def _every(step: int) -> int:
     return 1 << (step.bit_length() - (4 if step < _LONG else 3))
 
 
+def is_sampled(step: int) -> bool:
+    """Those in which also what seldom changes is looked at: the first, and then one in each doubling."""
+    return step < _LONG or step & (step - 1) == 0
+
+
 def is_digested(step: int) -> bool:
     """The first training steps, and then four in each doubling of their number."""
     return step < _DIGESTED or step % (1 << (step.bit_length() - 3)) == 0

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddpdoctor.recorder.events.training import Buffers, Progress
-from ddpdoctor.recorder.training import Ration, is_detailed, is_digested, next_detailed
+from ddpdoctor.recorder.training import Ration, is_detailed, is_digested, is_sampled, next_detailed
 from tests.recorder.trained import HEAD, line_of, record, run, write
 from tests.support.forked import run_forked
 
@@ -266,6 +266,9 @@ def test_the_details_of_a_long_run_are_few_and_the_same_on_every_rank():
     assert [step for step in range(40) if is_detailed(step)] == [*range(32), 32, 36]
     assert sum(is_detailed(step) for step in range(100_000)) < 150
     assert all(is_detailed(step) for step in range(100_000) if is_digested(step))
+    sampled = [step for step in range(1000) if is_digested(step) and is_sampled(step)]
+    assert len(sampled) == 32 + 2  # the first 16, four in each doubling until 256, and two beyond
+    assert sampled[-3:] == [224, 256, 512]
     detailed = [step for step in range(10_000) if is_detailed(step)]
     assert [next_detailed(before + 1) for before in detailed[:-1]] == detailed[1:]
     assert all(next_detailed(step) == next(n for n in detailed if n >= step) for step in range(1000))

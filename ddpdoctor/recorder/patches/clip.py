@@ -26,11 +26,12 @@ def install(session: Session) -> None:
 
 
 def _watch(session: Session, limit: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    training, is_compiling = Training.of(session), session.torch.compiler.is_compiling
+    training, compiler = Training.of(session), session.torch.compiler
+    is_traced, is_compiling = compiler.is_dynamo_compiling, compiler.is_compiling
 
     @functools.wraps(original)
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not session.detailed:
+        if is_traced() or not session.detailed or is_compiling():
             return original(parameters, *args, **kwargs)
         begin = time.monotonic()
         given = [parameters] if isinstance(parameters, session.torch.Tensor) else parameters

@@ -20,7 +20,7 @@ from ..loop_numbers import Watched
 from ..patch import IN_FULL, watch
 from ..randomness import StepDraws
 from ..session import Session
-from ..training import Training, Wrapper, is_digested
+from ..training import Training, Wrapper, is_digested, is_sampled
 from ..where import Where
 
 EVALUATED = "evaluated"
@@ -31,9 +31,8 @@ _OFTEN = 0.25
 _LARGEST_MODEL = 256e6
 """Bytes of a model whose weights are all looked at where no optimizer of torch changes them; of a larger one few."""
 _FEW = 4
-_LONG = 256
-"""Training steps after which many modules are looked at once in each doubling: a thousand take three milliseconds."""
 _MANY_MODULES = 200
+"""A thousand take three milliseconds."""
 
 
 def install(session: Session) -> None:
@@ -150,13 +149,13 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
             modules = modules_inside(ddp.module)
             wrapper.modules = len(modules)
             event.unknown = _unknown(wrapper, ddp, modules)
-            if digested:
+            if digested and is_sampled(training.number):
                 _look_at_layers(torch, modules, first, event)
 
 
 def _may_walk(number: int, wrapper: Wrapper) -> bool:
     """Whether a training step is one in which the modules of a model are looked at; the fewer the more it has."""
-    return number < _LONG or wrapper.modules < _MANY_MODULES or number & (number - 1) == 0
+    return wrapper.modules < _MANY_MODULES or is_sampled(number)
 
 
 @guarded
@@ -194,7 +193,7 @@ def _unknown(wrapper: Wrapper, ddp: Any, modules: list[Any]) -> tuple[str, ...]:
         of_id = known.get(id(parameter))
         return parameter.requires_grad and (of_id is None or of_id() is not parameter)
 
-    held = (parameter for module in modules for parameter in module._parameters.values())
+    held = [parameter for module in modules for parameter in module._parameters.values()]
     # Names take three times as long as the parameters.
     if not any(parameter is not None and is_unknown(parameter) for parameter in held):
         return ()

@@ -10,7 +10,7 @@ from typing import Any
 from ..digest import unseen
 from ..events.training import MeanLoss
 from ..guard import guarded
-from ..patch import watch
+from ..patch import IN_FULL, watch
 from ..session import Session
 from ..training import Training
 
@@ -45,14 +45,15 @@ class _Losses:
                 args, kwargs = begun
                 self._tell(name, {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}, result)
 
-        call = watch(self.session.torch, self._begin, end)(original)
+        call = watch(self.session.torch, self._begin, end, self._briefly)(original)
         # torch.jit.script compiles what stands here.
         call.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
         return call
 
+    def _briefly(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return original(*args, **kwargs) if self.training.quiet else IN_FULL
+
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.training.quiet:
-            return None
         if self.training.updated and self.session.torch.is_grad_enabled():
             self.training.open_step()
         if not self.session.detailed:
