@@ -81,6 +81,8 @@ _LAST_ERROR = "Last error:"
 """In NCCL's message, above its most specific line."""
 _LAST_LINES = 10
 """Of the output of a rank that ended without an exception."""
+_OLD_ADDRESS = "connectFullMesh failed"
+"""In gloo's message where a rank does not answer at the address that the store has."""
 _FIND_EXIT = "find what ends the process there: sys.exit, os._exit"
 
 
@@ -236,11 +238,20 @@ class RankFailedFirst(StandstillCheck):
         apart = {rank.rank for rank in trace.ranks if _is_error_of_the_program(rank)}
         others = [rank.rank for rank in trace.ranks if rank.rank not in {*alike, *apart}]
         output = first.failure.traceback.rstrip() if first.failure else _last_output(first)
+        why = f"{who(alike).capitalize()} ended before {verb(alike, 'its', 'the')} script did."
+        fix = _fix_of_run(first, alike, others)
+        if trace.restarts and _met_in_an_old_store(first):
+            why = (
+                "torchrun started the ranks anew, and they met in the store of the attempt before, which still has "
+                "the addresses of processes that are gone: torch shares one store among all attempts."
+            )
+            fix = (
+                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun ...     # each attempt gets a store of its own"
+            )
         return self.fail(
             f"{who(alike)} {_how(first)} in the training run",
-            why=f"{who(alike).capitalize()} ended before {verb(alike, 'its', 'the')} script did."
-            + consequences(others),
-            fix=_fix_of_run(first, alike, others),
+            why=why + consequences(others),
+            fix=fix,
             ranks=alike,
             where=_place(first),
             evidence=(Evidence(output, alike),) if output else (),
@@ -355,6 +366,11 @@ def _with_errors_of_their_own(trace: Trace, first: RankTrace) -> list[RankTrace]
     for rank in filter(_is_error_of_the_program, trace.ranks):
         by_error.setdefault(_error(rank), rank)
     return list(by_error.values())[:_MOST_ERRORS]
+
+
+def _met_in_an_old_store(first: RankTrace) -> bool:
+    shared = first.recording and first.recording.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return bool(shared and first.failure and _OLD_ADDRESS in first.failure.message)
 
 
 def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> str:

@@ -52,7 +52,7 @@ def elastic(bed: HostsBed, number: int) -> Launched:
     nodes = ("--nnodes", f"{bed.count - 1}:{bed.count}", "--nproc", "2", "--max-restarts", "1")
     address = ("--master-addr", "node0", "--master-port", str(PORT))
     conf = ("--rdzv-conf", "last_call_timeout=3,keep_alive_interval=1,keep_alive_max_attempt=3")
-    # Else torch's ranks meet under the number of their agent's restarts, which differs where one hears of another's.
+    # Else the ranks of all attempts share one store, in which gloo finds the addresses of the attempt before.
     return [*nodes, *address, *conf], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 

@@ -72,3 +72,24 @@ def test_the_process_that_started_the_ranks_may_fail_after_they_have_ended():
     assert "the process that started the ranks failed with" in finding.headline
     assert "AssertionError: Process group cannot be None" in finding.headline
     passed("DD304", Source.RUN, healthy(others=(parent,)))
+
+
+def test_ranks_that_met_in_the_store_of_the_attempt_before():
+    message = (
+        "Gloo connectFullMesh failed with [pair.cc:152] timed out connecting: SO_ERROR: Connection refused"
+    )
+    restarted = {"TORCHELASTIC_RESTART_COUNT": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for environ, named in (
+        (restarted, True),
+        ({**restarted, "TORCHELASTIC_RESTART_COUNT": "0"}, False),
+        ({**restarted, "TORCHELASTIC_USE_AGENT_STORE": "False"}, False),
+    ):
+        failed = RankTrace(
+            1,
+            failure=failure("RuntimeError", message, 1.0),
+            exit_code=1,
+            recording=recording(1, environ=environ),
+        )
+        finding = only_finding("DD304", Source.RUN, broken(RankTrace(0), failed))
+        assert ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1" in finding.fix) is named
+        assert ("the store of the attempt before" in finding.why) is named
