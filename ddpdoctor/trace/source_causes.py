@@ -23,6 +23,8 @@ from ddpdoctor.trace.syntax import (
 _NO_SYNC = "no_sync"
 _FLAG = "require_backward_grad_sync"
 _ADDS = ("setattr", "add_module", "register_module", "register_parameter")
+_PARAMETRIZES = ("weight_norm", "spectral_norm", "orthogonal", "register_parametrization")
+"""Functions of torch that put other parameters in the place of a module's own."""
 _GATHERING = {
     *("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "full_tensor"),
     *(
@@ -76,6 +78,9 @@ def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
     modules = {part for parts in names.values() for part in parts[:-1]}
     parameters = {parts[-1] for parts in names.values()}
 
+    def parametrizes(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and called_name(node) in _PARAMETRIZES
+
     def gives(node: ast.AST) -> bool:
         call = node if isinstance(node, ast.Call) else getattr(node, "value", None)
         maker = called_name(call) if isinstance(call, ast.Call) else ""
@@ -84,7 +89,7 @@ def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
             return any(isinstance(given, ast.Constant) and given.value in parts for given in node.args)
         return any(_is_part(target, parts) for target in _targets(node))
 
-    return _only(script, gives)
+    return _only(script, parametrizes if "parametrizations" in modules else gives)
 
 
 def guarded_collective(script: str) -> Where | None:

@@ -32,6 +32,12 @@ ADAPTER = """\
 model = DDP(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)))
 setattr(model.module, "head", Adapter())  # here
 """
+NORM = """\
+model = DDP(net)
+for layer in model.modules():
+    if isinstance(layer, nn.Linear):
+        weight_norm(layer)  # here
+"""
 AVERAGE = """\
 for batch in loader:
     train(batch)
@@ -151,6 +157,12 @@ def test_the_line_that_gives_a_wrapped_module_a_part(tmp_path, script):
     line = part_assigned(read(tmp_path, script), ["head.weight", "head.bias"])
     assert line is not None
     assert line.line == line_of(script, "here")
+
+
+def test_the_line_that_parametrizes_the_layers_of_a_wrapped_module(tmp_path):
+    line = part_assigned(read(tmp_path, NORM), ["0.parametrizations.weight.original0"])
+    assert line is not None
+    assert line.line == line_of(NORM, "here")
 
 
 @pytest.mark.parametrize(
