@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -236,29 +237,75 @@ def test_a_line_that_fails_without_torch(tmp_path: Path) -> None:
 # --- a whole check, and what is kept of it --------------------------------------------------------------------
 
 
-def test_host_group_and_script_then_the_same_from_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "package").mkdir()
-    script = write(tmp_path / "package", GROUP + TRAINING)
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+@dataclass(frozen=True)
+class Kept:
+    """A whole check of a script, and its folder."""
+
+    project: Path
+    script: Path
+    done: Done
+
+    @property
+    def folder(self) -> str:
+        (folder,) = re.findall(r"^kept:  (.*)$", self.done.out, re.MULTILINE)
+        return folder
+
+    @property
+    def line(self) -> int:
+        """Of the training loop."""
+        return line_of(self.script, "for x, y")
+
+    def again(self, *options: str) -> Done:
+        """The check, from its folder."""
+        arguments = ("check", "--trace", self.folder, *options, "--format", "json")
+        return ddpdoctor(*arguments, cwd=self.project)
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    project = tmp_path_factory.mktemp("kept")
+    for name in ("package", "temporary"):
+        (project / name).mkdir()
+    script = write(project / "package", GROUP + TRAINING)
     words = ("check", "--nproc", "2", *apart(), "--select", "DD0,DD1,DD2", "-m", "package.train")
-    done = ddpdoctor(*words, cwd=tmp_path, env={"TMPDIR": str(temporary)})
-    assert done.status == 1
+    done = ddpdoctor(*words, cwd=project, env={"TMPDIR": str(project / "temporary")})
+    assert done.status == 1, done.out + done.err
+    return Kept(project, script, done)
+
+
+def test_host_group_and_script_then_the_same_from_its_folder(kept: Kept) -> None:
+    done = kept.done
     assert "FAIL[DD103]" in done.out
-    assert f"  --> package/train.py:{line_of(script, 'for x, y')} in <module>" in done.out
+    assert f"  --> package/train.py:{kept.line} in <module>" in done.out
     assert "[rank 0]" not in done.out
     assert " -m package.train\n" in done.out
     assert "note:  cut short: 2 passes over DataLoaders to 8 batches" in done.out
-    (folder,) = re.findall(r"^kept:  (.*)$", done.out, re.MULTILINE)
-    asked = ("--trace", folder, "--timeline", "timeline.json", "--format", "html", "--output", "report.html")
-    again = ddpdoctor("check", *asked, "--format", "json", cwd=tmp_path)
+    again = kept.again("--timeline", "timeline.json", "--format", "html", "--output", "report.html")
     assert again.codes() == {"DD103"}, again.out
-    shown = events_of(tmp_path / "timeline.json")
+    shown = events_of(kept.project / "timeline.json")
     assert {one["pid"] for one in shown if one["name"] == "training over loader 0"} == {0, 1}
     assert again.report["run"]["script"] == "-m package.train"
-    page = (tmp_path / "report.html").read_text()
+    page = (kept.project / "report.html").read_text()
     for shown_there in ("What each rank did", "Samples drawn", "same order as before", "./timeline.json"):
         assert shown_there in page
+
+
+def test_silenced_by_a_comment_and_by_the_configuration(kept: Kept) -> None:
+    text, configuration = kept.script.read_text(), kept.project / "pyproject.toml"
+    try:
+        kept.script.write_text(text.replace("in loader:", "in loader:  # ddpdoctor: ignore[DD103]"))
+        done = kept.again()
+        assert (done.status, done.codes()) == (0, set()), done.out
+        (note,) = (note for note in done.report["notes"] if "silenced" in note)
+        assert f"DD103 at package/train.py:{kept.line}" in note
+        assert done.outcome("DD103")["reason"] == "1 finding silenced"
+        kept.script.write_text(text)
+        configuration.write_text('[tool.ddpdoctor.per-file-ignores]\n"package/tr*.py" = ["DD103"]\n')
+        configured = kept.again()
+        assert (configured.status, configured.codes()) == (0, set())
+    finally:
+        kept.script.write_text(text)
+        configuration.unlink(missing_ok=True)
 
 
 def test_lines_of_a_script_in_an_installed_package_are_named(tmp_path: Path) -> None:
@@ -285,21 +332,6 @@ def test_a_group_that_breaks_keeps_the_script_from_running(tmp_path: Path) -> No
     assert done.status == 1
     assert not (tmp_path / "ran").exists()
     assert "which DD" in done.outcome("DD304")["reason"] or "was not run" in done.outcome("DD304")["reason"]
-
-
-def test_silenced_by_a_comment_and_by_the_configuration(tmp_path: Path) -> None:
-    training = TRAINING.replace("in loader:", "in loader:  # ddpdoctor: ignore[DD103]")
-    line = line_of(write(tmp_path, GROUP + training), "ignore[DD103]")
-    done = check(tmp_path, "train.py", options=("--keep",))
-    assert (done.status, done.codes()) == (0, set()), done.out
-    (note,) = (note for note in done.report["notes"] if "silenced" in note)
-    assert f"DD103 at train.py:{line}" in note
-    assert done.outcome("DD103")["reason"] == "1 finding silenced"
-    folder = done.report["run"]["folder"]
-    write(tmp_path, GROUP + TRAINING)
-    (tmp_path / "pyproject.toml").write_text('[tool.ddpdoctor.per-file-ignores]\n"tr*.py" = ["DD103"]\n')
-    again = ddpdoctor("check", "--trace", folder, "--format", "json", cwd=tmp_path)
-    assert (again.status, again.codes()) == (0, set())
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")

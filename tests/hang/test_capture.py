@@ -82,6 +82,7 @@ def seen(tmp_path_factory) -> Iterator[tuple[Standstill, dict[str, Process]]]:
         while not as_expected(taken) and time.monotonic() < end:
             taken = capture(pids)
         assert all(alive(one.pid) for name, one in started.items() if name != "gone")
+        started["spins"].kill()  # leaves its CPU to the tests
         yield taken, {name: taken.ranks[rank] for rank, name in enumerate(started)}
     finally:
         for one in started.values():
