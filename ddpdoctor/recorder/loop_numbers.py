@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from types import FrameType
+from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .digest import is_plain, unseen
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 _MOST_FRAMES = 64
 _MOST_NUMBERS = 200
 """Of a frame; more are told of none."""
+_WITHOUT_NUMBERS = {
+    *(str, bytes, list, tuple, dict, set, type),
+    *(ModuleType, FunctionType, BuiltinFunctionType),
+}
+"""What most variables of a script are: passed over at once."""
 
 
 @dataclass(slots=True)
@@ -86,7 +91,7 @@ class Watched:
             yield from self._of_variable(name, value)
 
     def _of_variable(self, name: str, value: Any) -> Iterator[tuple[str, float | None]]:
-        if name.startswith("__"):
+        if type(value) in _WITHOUT_NUMBERS or name.startswith("__"):
             return
         if self._is_number(value):
             yield name, self._number(value)
