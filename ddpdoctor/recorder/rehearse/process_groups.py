@@ -29,6 +29,7 @@ _INIT = (
 _NEW = ("ranks", "timeout", "backend", "pg_options")
 _OF_THE_CPU = ("gloo", "mpi")
 """Backends that serve tensors on the CPU."""
+_KNOWN = ("", "undefined", "nccl", "gloo", "ucc")
 
 
 class Groups:
@@ -114,9 +115,9 @@ class Groups:
         return get_backend
 
     def _on_gloo(self, given: dict[str, Any]) -> dict[str, Any]:
-        """The arguments with every backend for GPUs replaced."""
+        """The arguments with every backend for GPUs replaced; what torch does not know, it refuses itself."""
         asked = str(given.get("backend") or "").lower()
-        if asked not in _OF_THE_CPU:
+        if asked not in _OF_THE_CPU and all(map(_is_known, asked.split(","))):
             given["backend"] = "gloo"
         if given.pop("pg_options", None) is not None:
             self._note("options", "options of the NCCL process group have no counterpart in gloo")
@@ -127,6 +128,12 @@ class Groups:
         if name:
             _never_end(group)
             self._asked[name] = torch.distributed.Backend(asked) if asked != "undefined" else asked
+
+
+def _is_known(backend: str) -> bool:
+    """Whether torch has a backend of this name, after a device or alone, or a package that it imported brought one."""
+    name = backend.rpartition(":")[2]
+    return name in _KNOWN or name.upper() in getattr(torch.distributed.Backend, "_plugins", ())
 
 
 def _never_end(group: Any) -> None:

@@ -152,6 +152,10 @@ if child == 0:
     os._exit(2)
 assert os.waitpid(child, 0)[1] == 0, "CUDA refuses a forked child"
 
+# A backend that torch does not have is refused as it is with GPUs.
+with pytest.raises((AssertionError, ValueError), match=r"Unknown .*backend"):
+    torch.distributed.init_process_group("tcp", store=torch.distributed.HashStore(), rank=0, world_size=1)
+
 undo()
 for module, before_it in names.items():
     after = dict(vars(module))
