@@ -80,12 +80,17 @@ class _Search:
         self._calls: defaultdict[str, list[tuple[_Place, ast.Call]]] = defaultdict(list)
         self._depths: dict[tuple[int, int, int | None], int] = {}
         """Of expressions that were looked at, the most that was left to go then."""
+        self._tables: dict[str, list[str]] = {}
+        """What dictionaries of functions or classes hold, by their name."""
         for file in files:
             for node in ast.walk(file.tree):
                 if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
                     self._defined[node.name].append((file, node))
                 elif isinstance(node, ast.Call):
                     self._calls[called_name(node)].append((file, node))
+                elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
+                    of_dict = [value.id for value in node.value.values if isinstance(value, ast.Name)]
+                    self._tables.update({name.id: of_dict for t in node.targets for name in _names(t)})
         self._seeded = {
             match[1]
             for calls in (self._calls["seed"], self._calls["manual_seed"])
@@ -116,8 +121,16 @@ class _Search:
                 yield from self._inside([node.value], place)
         if isinstance(place.scope, FUNCTIONS):
             yield from self._of_callers(names, place, place.scope, depth - 1)
-        for name in sorted({called_name(node) for node in ast.walk(value) if isinstance(node, ast.Call)}):
+        calls = (node for node in ast.walk(value) if isinstance(node, ast.Call))
+        for name in sorted({name for call in calls for name in self._called(call)}):
             yield from self._of_definitions(name, depth - 1, part)
+
+    def _called(self, call: ast.Call) -> list[str]:
+        """The names of what may be called: all that a dictionary holds, where it is one of them."""
+        function = call.func
+        if isinstance(function, ast.Subscript) and isinstance(function.value, ast.Name):
+            return self._tables.get(function.value.id, [])
+        return [called_name(call)]
 
     def _of_definitions(self, name: str, depth: int, part: int | None) -> Iterator[tuple[int, Where]]:
         """The draws in functions of this name, in what they return, and in constructors of classes."""

@@ -54,6 +54,20 @@ def main():
     dataset, model = made()
     prepare(dataset, 8)
 """
+CHOSEN_FROM_A_TABLE = """\
+def cifar(args):
+    labeled, unlabeled = split(args)
+    return Images(labeled), Images(unlabeled)
+
+def split(args):
+    labeled = pick(args.count)
+    np.random.shuffle(labeled)  # the draw
+    return labeled, range(args.count)
+
+GETTERS = {"cifar": cifar, "other": None}
+labeled_data, unlabeled_data = GETTERS[args.dataset](args)
+loader = DataLoader(labeled_data, batch_size=4)  # the loader
+"""
 ORDER_OF_A_SET = """\
 class Clips(Dataset):
     def __init__(self, rows):
@@ -88,6 +102,7 @@ loader = DataLoader(Images(paths, order))  # the loader
         GENERATED,
         GIVEN_BY_THE_CALLER,
         RETURNED_WITH_OTHERS,
+        CHOSEN_FROM_A_TABLE,
         ORDER_OF_A_SET,
         LISTED_AND_SHUFFLED_ALIKE,
     ],
@@ -96,6 +111,7 @@ loader = DataLoader(Images(paths, order))  # the loader
         "generated",
         "given by the caller",
         "returned with others",
+        "chosen from a table",
         "the order of a set",
         "listed, and shuffled alike",
     ],
