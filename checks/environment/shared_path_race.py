@@ -1,14 +1,17 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.clock_names import ClockName, named_by_clocks
 from ddpdoctor.trace.files import is_named, is_of_training
 from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
@@ -45,9 +48,10 @@ class SharedPathRace(Check):
     What it finds:
         A file that several ranks of one host create, truncate, download or extract without a lock and without a
         collective in between; a folder that all ranks create, or a file that all remove or move, where a rank
-        that came too late failed; and a folder or a file that each rank makes where it finds none, where it happened
-        to go well. Checkpoints (DD402) and log files to which every rank adds (DD606) have their own checks; a log
-        that every rank empties, by open(path, "w") or a FileHandler, is found here.
+        that came too late failed; a folder or a file that each rank makes where it finds none, where it happened
+        to go well; and a folder that ranks name by the time, each by its own clock. Checkpoints (DD402) and log
+        files to which every rank adds (DD606) have their own checks; a log that every rank empties, by
+        open(path, "w") or a FileHandler, is found here.
 
     Why it matters:
         A rank may read a file while another rank has truncated it. Whether that happens depends on timing: the first
@@ -93,6 +97,7 @@ class SharedPathRace(Check):
             *failed.values(),
             *(self._race(paths, asking, recordings) for paths in races),
             *(self._asked(*pair) for pair in asked if pair[0].path not in {*failed, *racing}),
+            *map(self._named_by_clocks, named_by_clocks(recordings)[:1]),  # one clock names all of them
         ] or Passed("no two ranks wrote the same file of the script at a time")
 
     def _race(
@@ -138,6 +143,17 @@ class SharedPathRace(Check):
             confidence=Confidence.LIKELY,
             about=Kind.PATH.of(made.path),
             **({"fix": "os.makedirs(path, exist_ok=True)"} if of_folder else {}),
+        )
+
+    def _named_by_clocks(self, named: ClockName) -> Finding:
+        return self.info(
+            f"{ranks_phrase(named.paths)} name the folder of one run by the time, each by its own clock",
+            why="Ranks ask for the time at different moments, so the files of one run lie in several folders, or in "
+            "one, by chance.",
+            fix='name = [time.strftime("%Y%m%d-%H%M%S")]\ndist.broadcast_object_list(name, src=0)    # then name[0]',
+            ranks=tuple(named.paths),
+            where=named.at,
+            evidence=by_state(named.paths, lambda path: quote(shorten(PurePath(path).name))),
         )
 
     def _too_late(
