@@ -6,7 +6,7 @@ from ddpdoctor.blame.wording import consequences, verb, who
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death, has_failed
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
@@ -115,13 +115,16 @@ _WATCHDOG_LOST = (
     rf".{{0,200}}(?:{PEER_IS_GONE}|remote process exited)"
 )
 _LAST_WORDS = (r"Fatal Python error: .*", r"terminate called after throwing an instance of .*")
+_FAULT, _FAULT_NUMBER = r"(?P<signal>SIG(?:SEGV|BUS|FPE|ILL|ABRT))", r"(?P<signal>4|6|7|8|11)"
 _DYING_WORDS = (
     rf"^Fatal Python error: (?P<name>{'|'.join(SIGNALS)})$",
-    r"^\*\*\* (?P<signal>SIG[A-Z]+) (?:\(@0x\w+\) )?received (?:at time|by PID)",
-    r"Caught signal (?P<signal>\d+) \([A-Z]",
-    r"^\[\S+:\d+\] Signal: .{1,40} \((?P<signal>\d+)\)$",
+    rf"^\*\*\* {_FAULT} (?:\(@0x\w+\) )?received (?:at time|by PID)",
+    rf"^\[\S+:\d+ *:\d+:\d+\] +Caught signal {_FAULT_NUMBER} \([A-Z][a-z]",
+    rf"^\[\S+:\d+\] Signal: .{{1,40}} \({_FAULT_NUMBER}\)$",
 )
-"""By which Python, absl, UCX and Open MPI tell of the signal that ends their own process."""
+"""By which Python, absl, UCX and Open MPI tell of the signal that ends their own process.
+
+Of faults only: scripts handle other signals, say so, and go on."""
 
 
 class KilledBySignal(Check):
@@ -230,11 +233,14 @@ class KilledBySignal(Check):
             return self.fail(headline, **_TEXTS.get(number, _UNKNOWN), **log_fields(worker))
         first = first_death(log)
         dying = None if first else log.search(*_DYING_WORDS)
-        if dying:
-            return self._died(dying)
-        if first is None or (-first.code == signal.SIGABRT and (log.waits or log.first(_WATCHDOG_LOST))):
+        number = -first.code if first else _number_in(dying)
+        if number == signal.SIGABRT and (log.waits or log.first(_WATCHDOG_LOST)):
             return NOT_IN_OUTPUT  # the watchdog aborts a process whose collective did not end, or that lost a peer
-        last = log.search(*_LAST_WORDS)
+        if first:
+            return self._ended_by_signal(first, log.search(*_LAST_WORDS))
+        return self._died(dying) if dying else NOT_IN_OUTPUT
+
+    def _ended_by_signal(self, first: Ended, last: Reason | None) -> Finding:
         ranks = () if first.rank is None else (first.rank,)
         return self.fail(
             f"{first.who} was killed by {_name(-first.code)}",
@@ -246,8 +252,7 @@ class KilledBySignal(Check):
         )
 
     def _died(self, words: Reason) -> Finding:
-        groups = words.match.groupdict()
-        number = int(SIGNALS[groups["name"]]) if groups.get("name") else _number(groups["signal"])
+        number = _number_in(words)
         details = log_fields(words, role=Role.DEATH)
         return self.fail(
             f"{ranks_phrase(details['ranks'], 'a process')} was killed by {_name(number)}",
@@ -274,6 +279,12 @@ def _name(number: int) -> str:
 
 def _number(text: str) -> int:
     return int(text) if text.isdigit() else int(getattr(signal, text))
+
+
+def _number_in(words: Reason | None) -> int:
+    """The signal that :data:`_DYING_WORDS` name; 0 for no words."""
+    groups = words.match.groupdict() if words else {"signal": "0"}
+    return int(SIGNALS[groups["name"]]) if groups.get("name") else _number(groups["signal"])
 
 
 def _is_consequence(log: Log, reason: Reason) -> bool:

@@ -81,3 +81,26 @@ def test_a_process_that_tells_of_its_own_signal(line, name):
     assert explained(line + "\n")[0].headline == name
     assert explained(line + "\n" + 8 * TRAINING) == ()
     assert explained(line + "\n" + summary(2, -11))[0].headline == "rank 2 was killed by SIGSEGV"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Caught signal 10 (SIGUSR1), saving checkpoint",
+        "Caught signal 11 (SIGSEGV), ignored",
+        "[node-a:5275 :0:5311] Caught signal 15 (Terminated)",
+        "*** SIGTERM received at time=1737961028 on cpu 3 ***",
+    ],
+)
+def test_a_signal_that_a_process_may_handle_is_no_death(line):
+    assert explained(f"{TRAINING}{line}\nsaved checkpoint\n{TRAINING}") == ()
+
+
+def test_the_abort_of_a_watchdog_is_none_of_a_fault():
+    watchdog = (
+        "[rank0]:[E102 03:04:05.000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600001 "
+        "milliseconds before timing out.\n"
+    )
+    (finding,) = explained(watchdog + "[rank0]: Fatal Python error: Aborted\n")
+    assert finding.headline.startswith("rank 0 waited in ALLREDUCE number 5")
