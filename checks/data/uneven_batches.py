@@ -104,9 +104,8 @@ class UnevenBatches(StandstillCheck):
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             return Passed("ranks train under Join, which carries those that run out of batches")
         every = list(training_rounds(recordings))
-        ran_out = _ran_out(
-            trace, [*(shared for shared in every if not _counts(shared)), *rounds_in_order(recordings)]
-        )
+        streams = [shared for shared in every if not _counts(shared)]
+        ran_out = _ran_out(trace, [*streams, *filter(_waits, rounds_in_order(recordings))])
         if ran_out:
             drawn = {rank: pass_.drawn for rank, pass_ in ran_out.passes.items()}
             return self._stalls(ran_out, _counts(ran_out) or drawn)
@@ -250,15 +249,38 @@ def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
     return next((it for it in rounds if _ends_early(it) and not _agrees_on_batches(it)), None)
 
 
+def _waits(shared: Round) -> bool:
+    """Whether the ranks that went on may still wait there: they came to no later pass, and average once more."""
+    fewest = min(pass_.drawn for pass_ in shared.passes.values())
+    went_on = [rank for rank, pass_ in shared.passes.items() if pass_.drawn > fewest]
+    if any(shared.recordings[rank].training_passes[-1] is not shared.passes[rank] for rank in went_on):
+        return False
+    return not _counts(shared) or (_is_uneven(shared) and any(map(_communicates, shared.recordings.values())))
+
+
 def _meets_in_each_batch(shared: Round) -> bool:
-    """Whether one line of an evaluation has a collective for each batch; that of the last may not have come back."""
+    """Whether one line of an evaluation has a collective for each batch; that of the last may not have come back.
+
+    A loop that all ranks left in the same batch may have a bound. Where workers are persistent, its pass has no end.
+    """
+    cut = any(pass_.ended == "shortened" for pass_ in shared.passes.values())
+    if not cut and len({pass_.drawn for pass_ in shared.passes.values()}) == 1:
+        return False
     for rank, pass_ in shared.passes.items():
+        if pass_.end is None and _goes_on_after(shared.recordings[rank], pass_):
+            return False
         calls = (call for call in shared.recordings[rank].collectives if pass_.covers(call.time))
         of_all = (call for call in calls if call.group is None and call.operation.startswith(OF_ONE_SIZE))
         of_line = Counter(call.at for call in of_all)
         if not 1 < pass_.drawn <= max(of_line.values(), default=0) + 1:
             return False
     return True
+
+
+def _goes_on_after(recording: Recording, pass_: Pass) -> bool:
+    """Whether this rank makes another pass, or trains, after this one began."""
+    learns = (forward.time for forward in recording.forwards if forward.grad)
+    return any(time > pass_.begin for time in (*learns, *(later.begin for later in recording.passes)))
 
 
 def _ends_early(shared: Round) -> bool:
@@ -278,10 +300,10 @@ def _updates(shared: Round) -> dict[int, int]:
 
 
 def _window(recording: Recording, pass_: Pass) -> int:
-    """Backwards to an update of which only the last one averages; 0 of a rank whose pass had no update."""
+    """Backwards to an update of which only the last one averages, of all passes where this had none; 0 without any."""
     sizes = [
         len(step.backwards)
-        for step in _steps_in(recording, pass_)
+        for step in _steps_in(recording, pass_) or recording.steps
         if step.backwards and not any(backward.reduced for backward in step.backwards[:-1])
     ]
     return max(sizes, default=0)

@@ -91,6 +91,24 @@ def test_a_later_pass_over_what_each_rank_has_chosen():
     assert finding.headline == "rank 0 runs 7 batches in a pass, rank 1 only 6: the others wait in batch 7"
 
 
+def test_a_pass_that_all_ranks_came_through_is_not_where_the_run_broke():
+    def later(rank, one):
+        early = replace(one.passes[0], number=0, begin=0.01, batches=7 - rank, drawn=7 - rank, end=6.0)
+        after = replace(early, number=1, begin=6.1, end=None, ended="open", drawn=3)
+        return accumulating(2)(rank, replace(one, passes=(replace(early, ended="exhausted"), after)))
+
+    passed("DD106", Source.RUN, broken_stream(7, 6, changed=later))
+
+
+def test_a_broken_pass_in_which_all_ranks_average_as_often_is_right():
+    def chosen(rank, one):
+        loaders = (replace(one.loaders[0], samples=28 - 4 * rank),)
+        made = replace(one, loaders=loaders, passes=(replace(one.passes[0], batches=9 - rank),))
+        return accumulating(4)(rank, made)
+
+    passed("DD106", Source.RUN, broken_stream(9, 8, changed=chosen))
+
+
 def test_a_stream_that_was_left_is_another_disease():
     skipped("DD106", Source.RUN, broken_stream(7, 6, ended="left"))
 
@@ -187,17 +205,19 @@ def test_unknown_numbers_are_skipped():
     assert "cannot be known" in skipped("DD106", Source.RUN, recorded(change=unknown)).reason
 
 
-def evaluated(calls_of):
+def evaluated(calls_of, *, begin=10.0, **left):
     """An evaluation of 4 batches on rank 0 and 3 on rank 1, in which each rank makes so many calls on one line."""
 
     def change(rank, one):
-        made = evaluating(one, range(rank, 16, 2))
-        counts = {"batches": 4 - rank, "drawn": 4 - rank, "end": None if rank == 0 else 11.0}
+        made = evaluating(one, range(rank, 16, 2), begin)
+        counts = {"batches": 4 - rank, "drawn": 4 - rank, "end": None if rank == 0 else 11.0, "ended": "open"}
         calls = tuple(
             Collective(10.1 + n / 10, where(65), "all_reduce", shape=(1,)) for n in range(calls_of(rank))
         )
-        passes = (*made.passes[:-1], replace(made.passes[-1], **counts, ended="open"))
-        return replace(made, passes=passes, collectives=calls)
+        passes = (*made.passes[:-1], replace(made.passes[-1], **{**counts, **left}))
+        return replace(made, passes=passes, collectives=calls, raised=gone if left else None)
+
+    gone = Raised("ValueError", "no such file", 20.0)
 
     return recorded(change=change)
 
@@ -209,3 +229,14 @@ def test_an_evaluation_with_a_collective_in_each_batch_stalls_too():
 
 def test_an_evaluation_that_is_reduced_once_does_not():
     passed("DD106", Source.RUN, evaluated(lambda rank: 1))
+
+
+@pytest.mark.parametrize("end", [11.0, None])
+def test_an_evaluation_that_all_ranks_leave_in_the_same_batch_does_not(end):
+    ended = "open" if end is None else "left"
+    passed("DD106", Source.RUN, evaluated(lambda rank: 2, end=end, ended=ended, drawn=2))
+
+
+def test_collectives_of_training_are_not_those_of_an_evaluation_that_was_left_before():
+    """Its pass has no end, as persistent workers keep the iterator."""
+    passed("DD106", Source.RUN, evaluated(lambda rank: 3, begin=0.0))
