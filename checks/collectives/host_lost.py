@@ -70,11 +70,14 @@ class HostLost(Check):
         hosts = {rank.recording.host for rank in trace.ranks if rank.recording}
         if not trace.lost and len(hosts) < 2:
             return Skipped("the job has one host")
-        if trace.lost and trace.has_all_ranks:
-            return [self._left(host, len(trace.ranks)) for host in trace.lost]
+        left = trace.restarted_without
         restarts = (rank.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") for rank in trace.recorded.values())
         later = _RESTARTED_LATER if any(count != "0" for count in restarts) else ""
-        return self._lost(trace.lost, later) or Passed(f"all {len(hosts)} hosts stayed until the end")
+        findings = [
+            *(self._left(host, len(trace.ranks)) for host in left),
+            *self._lost((host for host in trace.lost if host not in left), later),
+        ]
+        return findings or Passed(f"all {len(hosts)} hosts stayed until the end")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(*_OF_HOST) or log.reason(*_OF_ANY)

@@ -157,8 +157,8 @@ class Trace:
     @property
     def broken(self) -> str | None:
         """Why the run did not get to its end, in a clause; None where every rank did."""
-        if self.lost and not self.has_all_ranks:
-            return f"{self.lost[0].host} was lost"
+        if lost := next((host for host in self.lost if host not in self.restarted_without), None):
+            return f"{lost.host} was lost"
         if all(rank.finished for rank in self.ranks):
             return None
         if self.out_of_time:
@@ -180,9 +180,12 @@ class Trace:
         return max(map(int, counts), default=0)
 
     @property
-    def has_all_ranks(self) -> bool:
-        """Whether all ranks are recorded; after a host was lost, torchrun has started the job anew without it."""
-        return self.world_size is not None and self.recorded.keys() >= {*range(self.world_size)}
+    def restarted_without(self) -> tuple[LostHost, ...]:
+        """The lost hosts that torchrun has started the job anew without: all ranks are recorded, and none is theirs."""
+        if self.world_size is None or not self.recorded.keys() >= {*range(self.world_size)}:
+            return ()
+        present = {recording.host for recording in self.recorded.values()}
+        return tuple(host for host in self.lost if host.host not in present)
 
     def require_end(self) -> None:
         """For a check that has nothing to say of a run that broke.

@@ -55,6 +55,9 @@ def test_a_host_without_which_the_job_restarted_is_a_remark() -> None:
         == "host node2 (ranks 4-5) was lost, and the job restarted without it: its connection closed"
     )
     assert "with 4 ranks" in finding.why
+    there = changed(trace, lost=(changed(lost, host=recording(0).host),))
+    assert there.broken == f"{recording(0).host} was lost"
+    assert only_finding("DD315", Source.RUN, there).level is Level.FAIL
     six = changed(trace, world_size=6)
     assert six.broken == "node2 was lost"
     failed = only_finding("DD315", Source.RUN, six)
