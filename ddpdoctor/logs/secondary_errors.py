@@ -84,7 +84,7 @@ def is_of_the_launcher(raised: Raised) -> bool:
     if raised.kind == "Exception" and any(map(_joins_spawned, raised.frames[-1:])):
         return True  # torch before 1.8
     if raised.kind.endswith("CalledProcessError"):
-        return _STARTS_RANKS.search(raised.message) is not None
+        return raised.line.rank is None or _STARTS_RANKS.search(raised.message) is not None
     return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(link.text) for link in raised.chain)
 
 
@@ -114,9 +114,20 @@ def first_cause(log: Log) -> Raised | None:
 def own_causes(log: Log) -> list[Raised]:
     """The exceptions that ended a process for a reason of its own, in order."""
     excluded = [speaks_of_a_peer, is_of_the_launcher, is_of_a_library]
-    if any(end.code < 0 and end.pid not in log.stopped for end in log.ended):
+    was_killed = any(end.code < 0 and end.pid not in log.stopped for end in log.ended)
+    if was_killed:
         excluded.append(asked_the_store)  # for what the killed one did not live to set
-    return [raised for raised in log.fatal if not any(test(raised) for test in excluded)]
+    causes = [raised for raised in log.fatal if not any(test(raised) for test in excluded)]
+    return causes if causes or was_killed else _failed_commands(log)
+
+
+def _failed_commands(log: Log) -> list[Raised]:
+    """The failed command of a script, where nothing before it failed that a command which starts ranks passes on."""
+    first = next(log.fatal, None)
+    if first is None or not first.kind.endswith("CalledProcessError") or _STARTS_RANKS.search(first.message):
+        return []
+    lines = (*(end.line for end in log.ended), *(wait.line for wait in log.waits))
+    return [] if any(line.position < first.line.position for line in lines) else [first]
 
 
 def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:

@@ -160,6 +160,16 @@ def test_a_command_that_starts_ranks_is(command):
     assert finding.code == "DD312"
 
 
+def test_a_failed_command_after_a_rank_has_ended_passes_that_on():
+    text = "Command '['bash', 'launch.sh']' returned non-zero exit status 1."
+    failed = raised(0, "subprocess.CalledProcessError", text).replace("[rank0]: ", "")
+    assert explained(summary(1, -9) + failed)[0].code == "DD017"
+    assert explained(summary(1) + failed)[0].code == "DD312"
+    (finding,) = explained(failed + raised(1, "ValueError", "bad") + summary(1))
+    assert finding.headline == "rank 1 failed with ValueError 'bad'"
+    assert explained(failed)[0].code == "DD304"
+
+
 def test_a_key_of_the_store_that_nobody_sets():
     text = "wait timeout after 4000ms, keys: /default_pg/0//model"
     (finding,) = explained(raised(1, "torch.distributed.DistStoreError", text) + summary(1))
