@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ddpdoctor.model import Evidence
-from tests.support.logs import explained, raised, summary
+from tests.support.logs import explained, log, raised, summary
 
 RAISED = raised(1, "KeyError", "'cat'").replace("[rank1]: ", "")
 LOST = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:4021\n"
@@ -114,3 +114,13 @@ def test_each_process_may_have_a_prefix_of_its_own():
     lost = "".join(f"left: {line}\n" for line in RAISED.replace("KeyError: 'cat'", LOST.strip()).splitlines())
     right = "".join(f"right: {line}\n" for line in RAISED.splitlines())
     assert explained(lost + right)[0].headline == "a process failed with KeyError \"'cat'\""
+
+
+def test_an_exception_whose_message_is_a_traceback_is_no_prefix():
+    text = (
+        RAISED.replace("KeyError: 'cat'", "RuntimeError: Traceback (most recent call last):") + RAISED + "\n"
+    )
+    kinds = [
+        item.kind for item in log(text + RAISED.replace("KeyError: 'cat'", "RuntimeError: later")).raised
+    ]
+    assert kinds == ["KeyError", "RuntimeError"]
