@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from ddpdoctor.logs.line_kinds import Numbering
@@ -41,12 +41,13 @@ class Launches:
             self.ended, self.begins = False, line.position
 
 
-def of_ranks(ended: Iterable[Ended]) -> Iterator[Ended]:
+def of_ranks(ended: Collection[Ended]) -> Iterator[Ended]:
     """The ends where tasks are launchers: without the statuses by which tasks pass on that a rank had failed."""
+    of_rank = any(end.local_rank is not None for end in ended)
     for end in ended:
         if end.local_rank is not None:
             yield end
-        elif end.code < 0:
+        elif end.code < 0 or not of_rank:
             yield replace(end, rank=None)
 
 

@@ -53,7 +53,8 @@ _CALL_STACK = re.compile(
 _REST_OF_TEXT = re.compile(r'(?:[^"\\]|\\.)*')
 _MESSAGE = re.compile(rf'[{{,] ?"(?:log|message|msg|textPayload)": ?{_TEXT}')
 """A line of Docker's own files, and of loggers that write JSON."""
-_RANK_IN_JSON = re.compile(r'[{,] ?"(?:global_)?rank": ?"?(\d{1,6})\b')
+_RANK_IN_JSON = re.compile(r'\{(?:[^{}]*(?:\{[^{}]*\}[^{}]*)*,)? ?"(?:global_)?rank": ?"?(\d{1,6})\b')
+"""Of the object itself: in one that it holds, a rank may be that of a low-rank matrix."""
 _LONGEST_LABELS = 80
 """Characters in front of an object of JSON."""
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
@@ -234,7 +235,7 @@ def _parts(raw: bytes) -> Iterator[str]:
     json_text = _json_object(whole)
     stack = match[1] if (match := _CALL_STACK.search(whole)) else _traceback_in_json(json_text)
     message = _MESSAGE.search(json_text) if json_text and not stack else None
-    label = f"[rank{match[1]}]: " if json_text and (match := _RANK_IN_JSON.search(json_text)) else ""
+    label = f"[rank{match[1]}]: " if json_text and (match := _RANK_IN_JSON.match(json_text)) else ""
     shown = _unescaped(message[1], whole) if message else whole.replace(stack, "") if stack else whole
     lines = (*shown.rstrip("\n").split("\n"), *(_unescaped(stack, "").splitlines() if stack else ()))
     for line in (label + text for text in lines) if label else lines:
@@ -244,11 +245,13 @@ def _parts(raw: bytes) -> Iterator[str]:
 
 
 def _json_object(whole: str) -> str:
-    """The object of JSON that a line consists of, behind its labels; empty where it is none."""
+    """The object of JSON that a line begins with, behind its labels; empty where it does not.
+
+    Exports put a comma behind it, and collectors cut long lines.
+    """
     begins = whole.find("{", 0, _LONGEST_LABELS)
-    if begins < 0 or not whole.endswith("}"):
-        return ""
-    return whole[begins:] if not begins or line_prefixes.strip(whole).text == whole[begins:] else ""
+    behind_labels = not begins or (begins > 0 and line_prefixes.strip(whole).text == whole[begins:])
+    return whole[begins:] if behind_labels else ""
 
 
 def _apart(line: str) -> list[str]:

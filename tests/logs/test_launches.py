@@ -131,3 +131,24 @@ def test_a_local_rank_in_a_label_is_that_of_its_node():
     assert explained(text + first_node + other_node)[0].ranks == (9,)
     assert explained(text + summary(1))[0].ranks == (1,)
     assert explained(text + summary(1), TRAINING + ended.replace("pid: 100", "pid: 9"))[0].ranks == (1,)
+
+
+def test_the_status_of_a_task_is_all_that_is_known_where_no_rank_tells_of_its_end():
+    text = of_task(0, BANNER + TRAINING) + "srun: error: node-b: task 1: Exited with exit code 1\n"
+    (finding,) = explained(text)
+    assert finding.headline == "a process ended with exit status 1, and the output does not show why"
+
+
+@pytest.mark.parametrize("end", ["", ",", " "])
+def test_a_line_of_json_may_go_on_behind_its_object(end):
+    stack = "Traceback (most recent call last):\n  File \"/home/user/t.py\", line 3, in f\n    f()\nKeyError: 'dog'"
+    text = json.dumps({"message": stack, "rank": 1}) + end + "\n"
+    assert explained(text)[0].headline == "rank 1 failed with KeyError \"'dog'\""
+
+
+@pytest.mark.parametrize(
+    ("more", "ranks"), [({"lora": {"rank": 16}}, ()), ({"of": {"a": 1}, "rank": 2}, (2,))]
+)
+def test_a_rank_in_json_is_that_of_its_outermost_object(more, ranks):
+    stack = "Traceback (most recent call last):\n  File \"/home/user/t.py\", line 3, in f\n    f()\nKeyError: 'dog'"
+    assert explained(json.dumps({**more, "message": stack}))[0].ranks == ranks
