@@ -3,17 +3,15 @@
 python -m tests.several_hosts [CASE...]     # as root, from the repository's root
 """
 
-import json
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from tests.several_hosts.cases import CASES, Case
+from tests.several_hosts.cases import CASES, SCRIPT, Case
+from tests.support.expectations import differences
 from tests.support.namespaces import HostsBed
 
 SECONDS = 240.0
@@ -42,7 +40,7 @@ def passes(name: str, case: Case) -> bool:
         seconds = time.monotonic() - began
         left = [bed.pids(host) for host in there]
     statuses = {host: commands[host].returncode for host in ended}
-    problems = list(differences(case, ended[case.reported_by][0]))
+    problems = differences(ended[case.reported_by][0], case.expected, SCRIPT)
     if len({*statuses.values()}) > 1:
         problems.append(f"exit statuses {statuses}")
     if any(left):
@@ -96,25 +94,6 @@ def wait_for(file: Path) -> float:
         time.sleep(0.1)
     time.sleep(1)
     return time.monotonic()
-
-
-def differences(case: Case, report: str) -> Sequence[str]:
-    """What a report does not say, or says beside it."""
-    try:
-        findings: list[dict[str, Any]] = json.loads(report)["findings"]
-    except ValueError:
-        return ["no report"]
-    told = {
-        finding["code"]: finding["headline"]
-        for finding in findings
-        if finding["level"] != "info" or finding["code"] in case.expected
-    }
-    lacking = [code for code, start in case.expected.items() if not told.get(code, "").startswith(start)]
-    return [f"{code} is not told" for code in lacking] + [
-        f"{code}: {headline}"
-        for code, headline in told.items()
-        if code not in case.expected or code in lacking
-    ]
 
 
 if __name__ == "__main__":

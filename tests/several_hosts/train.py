@@ -27,8 +27,9 @@ if FAULT == "reads_data":
 data = TensorDataset(torch.randn(256, 4), torch.randn(256, 1))
 sampler = DistributedSampler(data)
 if FAULT == "shards_of_each_host":
-    sampler = DistributedSampler(data, int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["LOCAL_RANK"]))
-loader = DataLoader(data, batch_size=8, sampler=sampler)
+    rank_on_host, ranks_of_host = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    sampler = DistributedSampler(data, ranks_of_host, rank_on_host)  # expect: DD105
+loader = DataLoader(data, batch_size=8, sampler=sampler)  # expect: DD111
 model = DistributedDataParallel(torch.nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 taken = []
@@ -36,11 +37,11 @@ for epoch in range(100 if FAULT == "goes_on" else 2):
     sampler.set_epoch(epoch)
     for step, (x, y) in enumerate(loader):
         if FAULT == "leaves_the_loop" and rank == 3 and step == 3:
-            break
+            break  # expect: DD308
         if FAULT == "blocks" and rank == 2 and step == 3:
-            os.read(os.pipe()[0], 1)
+            os.read(os.pipe()[0], 1)  # expect: DD307
         if FAULT == "raises" and rank == 2 and step == 3:
-            raise ValueError("sample 17 is broken")
+            raise ValueError("sample 17 is broken")  # expect: DD304
         if FAULT == "is_killed" and rank == 2 and step == 3:
             os.kill(os.getpid(), 9)
         if FAULT == "goes_on":
@@ -59,5 +60,5 @@ if FAULT == "saves_on_its_own_disk":
     if rank == 0:
         torch.save(model.module.state_dict(), f"{SCRATCH}/own/best.pt")
     dist.barrier()
-    torch.load(f"{SCRATCH}/own/best.pt")
+    torch.load(f"{SCRATCH}/own/best.pt")  # expect: DD408
 dist.destroy_process_group()

@@ -1,7 +1,8 @@
 """What a script of tests/sick says, in comments, that is to be found in it."""
 
+import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,29 @@ def as_expected(finding: Any, script: Path) -> Expected:
     where = finding.where
     line = where.line if where and Path(where.file).name == script.name else None
     return Expected(finding.code, line, tuple(finding.ranks))
+
+
+def differences(report: str, expected: Mapping[str, str], script: Path) -> list[str]:
+    """What a report in JSON does not say of a script, or says beside it.
+
+    Args:
+        expected: the beginning of the headline of each finding above info, by code, and of remarks that have to be
+            there. Where the script has a comment for the code, the finding has to name that line; else none.
+    """
+    try:
+        findings: list[dict[str, Any]] = json.loads(report)["findings"]
+    except ValueError:
+        return ["no report"]
+    lacking, beside = dict(expected), []
+    for finding in findings:
+        code, headline, line = finding["code"], finding["headline"], _line(finding["where"])
+        marked = [f"{script.name}:{mark.line}" for mark in expectations(script, 1) if mark.code == code]
+        if code in lacking and headline.startswith(lacking[code]) and line in (marked or [None]):
+            del lacking[code]
+        elif code in expected or finding["level"] != "info":
+            beside.append(f"{code}: {headline} ({line or 'no line'})")
+    return [f"{code} is not told" for code in lacking] + beside
+
+
+def _line(where: dict[str, Any] | None) -> str | None:
+    return f"{Path(where['file']).name}:{where['line']}" if where else None
