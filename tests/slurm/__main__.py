@@ -3,7 +3,6 @@
 python -m tests.slurm [CASE...]     # as root, from the repository's root
 """
 
-import json
 import sys
 import tempfile
 import time
@@ -11,8 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.several_hosts.__main__ import SCRIPT
+from tests.several_hosts.__main__ import SECONDS, wait_for
+from tests.several_hosts.cases import LOST, NAMED_WITHIN, SCRIPT, cut, kill
 from tests.slurm.cluster import PACKAGES, PROGRAMS, SlurmCluster
+from tests.support.expectations import differences
+from tests.support.namespaces import HostsBed
 
 DDPDOCTOR = (sys.executable, "-m", "ddpdoctor")
 CHECK = ("check", "--nproc", "2", "--quiet", "--format", "json", "--output", "report.json")
@@ -76,6 +78,32 @@ def at_time_limit(cluster: SlurmCluster, folder: Path) -> str:
     return told_of_line(cluster, folder, ["goes_on"], expected, "--time", "1")
 
 
+def host_dies(cluster: SlurmCluster, folder: Path) -> str:
+    """All processes of the second node are killed, its slurmd too."""
+    return told_of_loss(cluster, folder, kill)
+
+
+def host_is_cut(cluster: SlurmCluster, folder: Path) -> str:
+    """Its cable is pulled."""
+    return told_of_loss(cluster, folder, cut)
+
+
+def told_of_loss(cluster: SlurmCluster, folder: Path, loses: Callable[[HostsBed, int], None]) -> str:
+    """What is wrong with the report on a job that loses the second node; srun itself waits longer for it."""
+    words = [*ONE_EACH, *DDPDOCTOR, *CHECK, "--select", "run", str(SCRIPT), "slow"]
+    process = cluster.start(words, folder, {"SCRATCH": str(folder)})
+    began = wait_for(folder / "trains")
+    loses(cluster.bed, 1)
+    report = ""
+    while not report.endswith("}\n") and time.monotonic() < began + NAMED_WITHIN:
+        time.sleep(0.1)
+        report = (folder / "report.json").read_text()
+    cluster.mend(1)
+    out, err = process.communicate(timeout=SECONDS)
+    problems = differences(report, LOST, SCRIPT)
+    return "; ".join([*problems, (out + err)[-2000:]] if problems else [])
+
+
 def told_of_line(
     cluster: SlurmCluster, folder: Path, arguments: list[str], expected: dict[str, str], *options: str
 ) -> str:
@@ -102,7 +130,7 @@ CASES: dict[str, Callable[[SlurmCluster, Path], str]] = {
     case.__name__: case
     for case in (
         *(by_srun, fault_by_srun, in_sbatch, line_of_srun, over_memory, at_time_limit, tasks_are_refused),
-        contradiction,
+        *(contradiction, host_dies, host_is_cut),
     )
 }
 
@@ -110,14 +138,11 @@ CASES: dict[str, Callable[[SlurmCluster, Path], str]] = {
 def told(cluster: SlurmCluster, words: list[str], folder: Path, expected: dict[str, str], **run: Any) -> str:
     """What is wrong with the report of a command; empty where it is as expected."""
     status, out, err = cluster.run(words, folder, **run)
-    try:
-        findings = json.loads((folder / "report.json").read_text())["findings"]
-    except (OSError, ValueError):
-        return f"no report, exit status {status}: {(out + err)[-2000:]}"
-    headlines = {finding["code"]: finding["headline"] for finding in findings if finding["level"] != "info"}
-    right = headlines.keys() == expected.keys()
-    right = right and all(headlines[code].startswith(start) for code, start in expected.items())
-    return "" if right and bool(status) == bool(expected) else f"exit status {status}, {headlines}"
+    report = folder / "report.json"
+    problems = differences(report.read_text() if report.exists() else "", expected, SCRIPT)
+    if bool(status) != bool(expected) or problems:
+        problems += [f"exit status {status}: {(out + err)[-2000:]}"]
+    return "; ".join(problems)
 
 
 def main() -> int:

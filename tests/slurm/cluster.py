@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests.several_hosts.cases import kill
 from tests.support.command import ROOT, environment
 from tests.support.namespaces import HostsBed
 
@@ -117,8 +118,19 @@ class SlurmCluster:
         self.bed.start(0, ["slurmctld", "-D"], self.folder, self._environ)
         for number in range(self.bed.count):
             (self.folder / f"spool.node{number}").mkdir()
-            self.bed.start(number, ["slurmd", "-D", "-N", f"node{number}"], self.folder, self._environ)
+            self._start_node(number)
         self._wait_until_idle()
+
+    def mend(self, number: int) -> None:
+        """Have a node again whose processes were killed or whose cable was pulled, and no job."""
+        self.run(["scancel", "--me"], self.folder)
+        kill(self.bed, number)
+        self.bed.mend(number)
+        self._start_node(number)
+        self._wait_until_idle()
+
+    def _start_node(self, number: int) -> None:
+        self.bed.start(number, ["slurmd", "-D", "-N", f"node{number}"], self.folder, self._environ)
 
     def _start_munge(self) -> None:
         key = self.folder / "munge.key"

@@ -87,6 +87,10 @@ class HostsBed:
         """Pull a host's cable."""
         _ip("link", "set", self._port(number), "down")
 
+    def mend(self, number: int) -> None:
+        """Plug it in again."""
+        _ip("link", "set", self._port(number), "up")
+
     def pids(self, number: int) -> list[int]:
         """The processes on a host."""
         done = _ip("netns", "pids", self.namespace(number))
