@@ -63,10 +63,17 @@ def united(parts: Sequence[Trace]) -> Trace:
 
 def _of_last_attempt(parts: Sequence[Trace]) -> tuple[list[Trace], list[LostHost]]:
     """The traces without those of hosts that torchrun started the job anew without; and these hosts."""
-    newest = max(parts, key=lambda part: part.restarts)
-    left = [part for part in parts if newest.restarts and part.world_size not in (None, newest.world_size)]
+    newest = max(filter(_given_size, parts), key=lambda part: part.restarts, default=parts[0])
+    sizes = {_given_size(newest), None}
+    left = [part for part in parts if newest.restarts and _given_size(part) not in sizes]
     hosts = ((next(iter(part.recorded.values())).host, tuple(part.recorded)) for part in left)
-    return [part for part in parts if part not in left], [LostHost(*host, STOPPED) for host in hosts]
+    here = [part for part in parts if not newest.restarts or _given_size(part) in sizes]
+    return here, [LostHost(*host, STOPPED) for host in hosts]
+
+
+def _given_size(part: Trace) -> str | None:
+    """The world size that torchrun gave the ranks of a host, whether or not they came to a process group."""
+    return next((recording.environ.get("WORLD_SIZE") for recording in part.recorded.values()), None)
 
 
 def _ranks(parts: Iterable[Trace]) -> tuple[RankTrace, ...]:

@@ -52,7 +52,13 @@ def test_a_rendezvous_may_number_the_hosts_otherwise(tmp_path: Path) -> None:
 
 
 def of_attempt(
-    folder: Path, host: str, ranks: tuple[int, ...], size: int, count: int, *events: Event
+    folder: Path,
+    host: str,
+    ranks: tuple[int, ...],
+    size: int,
+    count: int,
+    *events: Event,
+    groups: bool = True,
 ) -> Path:
     """The folder of a host, of which torchrun starts each rank once more with each restart."""
     (folder / "record").mkdir(parents=True, exist_ok=True)
@@ -62,7 +68,7 @@ def of_attempt(
         environ = {name: str(number) for name, number in numbers.items()} | {"GROUP_RANK": str(rank // 2)}
         start = replace(records.start(10 * count + local, 20.0 * count, parent=5, **environ), host=host)
         init = GroupEvent("init", start.time + 1, None, rank=rank, size=size)
-        records.write(folder / "record" / f"{start.pid}.jsonl", start, init, *events)
+        records.write(folder / "record" / f"{start.pid}.jsonl", start, *([init] if groups else []), *events)
     return folder
 
 
@@ -79,6 +85,14 @@ def test_a_host_that_an_elastic_job_restarted_without_is_named_by_its_records(tm
     assert trace.lost == (LostHost("b", (2, 3), "its ranks stopped before that"),)
     assert [rank.rank for rank in trace.ranks] == [0, 1, 2, 3]
     assert (trace.broken, trace.restarts) == (None, 1)
+
+
+def test_a_host_whose_ranks_failed_before_their_process_group_has_not_lost_the_others(tmp_path: Path) -> None:
+    a = of_attempt(tmp_path / "a", "a", (0, 1), 4, 1, groups=False)
+    b = of_attempt(tmp_path / "b", "b", (2, 3), 4, 1)
+    trace = read_hosts([a, b])
+    assert trace.lost == ()
+    assert [rank.rank for rank in trace.ranks] == [0, 1, 2, 3]
 
 
 def test_a_run_folder_holds_what_the_other_hosts_delivered(tmp_path: Path) -> None:
