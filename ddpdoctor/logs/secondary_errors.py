@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal
+from collections.abc import Iterator
 
 from ddpdoctor.blame.frames import Frame, is_of_script
 from ddpdoctor.logs.log import Ended, Log, Raised
@@ -105,7 +106,7 @@ def first_cause(log: Log) -> Raised | None:
     """
     causes = own_causes(log)
     if len({item.line.file for item in causes}) > 1:
-        failed = (item.rank for item in log.ended if item.code > 0 and item.pid not in log.stopped)
+        failed = (end.rank for end in _own_ends(log) if end.code > 0)
         first = next((rank for rank in failed if rank is not None), None)
         causes = [item for item in causes if item.rank == first] or causes if first is not None else causes
     return causes[0] if causes else None
@@ -113,12 +114,19 @@ def first_cause(log: Log) -> Raised | None:
 
 def own_causes(log: Log) -> list[Raised]:
     """The exceptions that ended a process for a reason of its own, in order."""
-    excluded = [speaks_of_a_peer, is_of_the_launcher, is_of_a_library]
-    was_killed = any(end.code < 0 and end.pid not in log.stopped for end in log.ended)
-    if was_killed:
-        excluded.append(asked_the_store)  # for what the killed one did not live to set
+    excluded = (speaks_of_a_peer, is_of_the_launcher, is_of_a_library)
     causes = [raised for raised in log.fatal if not any(test(raised) for test in excluded)]
-    return causes if causes or was_killed else _failed_commands(log)
+    of_no_store = [raised for raised in causes if not asked_the_store(raised)]
+    if of_no_store or not causes:
+        return of_no_store or _failed_commands(log)
+    raised_by = {raised.rank for raised in log.fatal}
+    ended_otherwise = (end for end in _own_ends(log) if end.code < 0 or end.rank not in raised_by)
+    return [] if any(ended_otherwise) else causes  # the store lacks what that process did not live to set
+
+
+def _own_ends(log: Log) -> Iterator[Ended]:
+    """The ends by a failure of which no launcher was the reason."""
+    return (end for end in log.ended if end.code and end.pid not in log.stopped)
 
 
 def _failed_commands(log: Log) -> list[Raised]:
@@ -126,8 +134,9 @@ def _failed_commands(log: Log) -> list[Raised]:
     first = next(log.fatal, None)
     if first is None or not first.kind.endswith("CalledProcessError") or _STARTS_RANKS.search(first.message):
         return []
-    lines = (*(end.line for end in log.ended), *(wait.line for wait in log.waits))
-    return [] if any(line.position < first.line.position for line in lines) else [first]
+    at = first.line.position
+    passed_on = any(end.code < 0 or end.line.position < at for end in _own_ends(log))
+    return [] if passed_on or any(wait.line.position < at for wait in log.waits) else [first]
 
 
 def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
@@ -144,7 +153,7 @@ def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:
 
 def first_death(log: Log) -> Ended | None:
     """The process that a signal ended first, and not because a launcher stopped it after another's failure."""
-    killed = [end for end in log.ended if end.code < 0 and end.pid not in log.stopped]
+    killed = [end for end in _own_ends(log) if end.code < 0]
     rest = None if has_failed(log) else next(iter(killed), None)  # SIGTERM came after that failure
     return next((end for end in killed if end.code != -signal.SIGTERM), rest)
 

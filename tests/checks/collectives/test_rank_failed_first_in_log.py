@@ -176,6 +176,9 @@ def test_a_key_of_the_store_that_nobody_sets():
     assert (finding.code, finding.ranks) == ("DD304", (1,))
     killed = raised(1, "torch.distributed.DistStoreError", text) + summary(0, -11, 7)
     assert explained(killed)[0].code == "DD012"
+    asked, other = raised(0, "torch.distributed.DistStoreError", text), raised(1, "ValueError", "bad")
+    assert explained(asked, other)[0].headline == "rank 1 failed with ValueError 'bad'"
+    assert explained(asked + summary(1))[0].code == "DD312"
 
 
 def test_an_error_of_hydra_has_no_traceback():
