@@ -300,10 +300,11 @@ def _updates(shared: Round) -> dict[int, int]:
 
 
 def _window(recording: Recording, pass_: Pass) -> int:
-    """Backwards to an update of which only the last one averages, of all passes where this had none; 0 without any."""
+    """Backwards to an update of which only the last one averages, of all passes where one that trains had none."""
+    anywhere = () if pass_.evaluation and not pass_.training else recording.steps
     sizes = [
         len(step.backwards)
-        for step in _steps_in(recording, pass_) or recording.steps
+        for step in _steps_in(recording, pass_) or anywhere
         if step.backwards and not any(backward.reduced for backward in step.backwards[:-1])
     ]
     return max(sizes, default=0)

@@ -215,7 +215,8 @@ def evaluated(calls_of, *, begin=10.0, **left):
             Collective(10.1 + n / 10, where(65), "all_reduce", shape=(1,)) for n in range(calls_of(rank))
         )
         passes = (*made.passes[:-1], replace(made.passes[-1], **{**counts, **left}))
-        return replace(made, passes=passes, collectives=calls, raised=gone if left else None)
+        raised = gone if left else None
+        return accumulating(8)(rank, replace(made, passes=passes, collectives=calls, raised=raised))
 
     gone = Raised("ValueError", "no such file", 20.0)
 
