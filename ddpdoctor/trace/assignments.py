@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from ddpdoctor.trace.syntax import FUNCTIONS, called_name, modules_of, parsed
+
+_OF_CALLEE = "{} of the callee"
 
 
 @dataclass(frozen=True)
@@ -62,31 +65,40 @@ def _changed_by_calls(node: ast.stmt, conditions: tuple[ast.expr, ...]) -> Itera
 
 
 def set_by_callees(loop: ast.For | ast.While, file: str) -> Iterator[Assignment]:
-    """Attributes of an object that functions of the script set where a loop calls them with it: ``trainer.stop``."""
+    """What functions of the script assign where a loop calls them with its objects: ``trainer.stop``."""
     trees = [tree for module in modules_of(file) if (tree := parsed(module))]
     functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
     for call in (node for node in ast.walk(loop) if isinstance(node, ast.Call)):
         for function in (function for function in functions if function.name == called_name(call)):
-            parameters = [parameter.arg for parameter in function.args.args]
-            given = zip([name for name in parameters if name != "self"], call.args, strict=False)
-            for parameter, argument in given:
-                if isinstance(argument, ast.Name):
-                    yield from _attributes_set(function, parameter, argument.id, call.lineno)
+            parameters = [parameter.arg for parameter in function.args.args if parameter.arg != "self"]
+            given = zip(parameters, call.args, strict=False)
+            names = {parameter: node.id for parameter, node in given if isinstance(node, ast.Name)}
+            if names:
+                yield from _by_the_caller_s_names(function, names, call.lineno)
 
 
-def _attributes_set(function: ast.AST, parameter: str, argument: str, line: int) -> Iterator[Assignment]:
-    parts = [
-        part
-        for part in ast.walk(function)
-        if isinstance(part, ast.Attribute) and (dotted(part) or "").startswith(f"{parameter}.")
-    ]
-    owner = ast.Name(argument, ast.Load())
-    read: list[ast.expr] = [
-        ast.Attribute(owner, part.attr, part.ctx) for part in parts if isinstance(part.ctx, ast.Load)
-    ]
-    for part in parts:
-        if isinstance(part.ctx, ast.Store):
-            yield Assignment(f"{argument}.{part.attr}", line, ast.Tuple(read, ast.Load()), ())
+def _by_the_caller_s_names(function: ast.AST, given: Mapping[str, str], line: int) -> Iterator[Assignment]:
+    """The assignments of a function, which change its own variables and the attributes of what it was given."""
+    renamed = _Renamed(given).visit(deepcopy(function))
+    for change in _in_body(renamed.body, ()):
+        if change.name not in {*given.values(), _OF_CALLEE.format("self")}:
+            yield replace(change, line=line)
+
+
+class _Renamed(ast.NodeTransformer):
+    """Gives parameters the names of what the caller gave, and all other variables names that it does not have."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self.given.get(node.id, _OF_CALLEE.format(node.id)), node.ctx)
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        name = node.func
+        self.generic_visit(node)
+        node.func = name if isinstance(name, ast.Name) else node.func
+        return node
 
 
 def _targets(target: ast.expr) -> Iterator[str]:

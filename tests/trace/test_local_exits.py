@@ -135,6 +135,22 @@ def test_a_callback_that_ends_a_loop_by_what_the_loop_holds(tmp_path: Path) -> N
     assert (way_out.at.line, way_out.name) == (15, "self.loss")
 
 
+@pytest.mark.parametrize(
+    ("stops_if", "validated"), [("engine.epoch >= self.limit", 0.7), ("engine.loss < self.best", 0.5)]
+)
+def test_what_a_callback_only_logs_decides_nothing(tmp_path: Path, stops_if: str, validated: float) -> None:
+    logging = CALLBACK.replace("self.bad > 3:", f"{stops_if}:").replace(
+        "self.bad = 0 if engine.loss < self.best else self.bad + 1",
+        "print(engine.loss, engine.train_loss)",
+    )
+    text = logging.replace("self.train_epoch()", "self.train_loss = self.train_epoch()")
+    held = [
+        {"self.loss": loss, "self.train_loss": trained, "self.stop": 0.0}
+        for loss, trained in ((0.5, 0.2), (validated, 0.3))
+    ]
+    assert found(tmp_path, text, *held, line=11) is None
+
+
 def test_what_is_exchanged_may_be_what_decides(tmp_path: Path) -> None:
     ends = LOOP.format("stopper(loss)\n        if stopper.stop: break")
     held = {"loss": 0.5, "stopper.stop": 0.0}, {"loss": 0.7, "stopper.stop": 0.0}
