@@ -130,13 +130,13 @@ def _own_ends(log: Log) -> Iterator[Ended]:
 
 
 def _failed_commands(log: Log) -> list[Raised]:
-    """The failed command of a script, where nothing before it failed that a command which starts ranks passes on."""
+    """The failed command of a script, where no rank failed that a command which starts ranks would pass on."""
     first = next(log.fatal, None)
     if first is None or not first.kind.endswith("CalledProcessError") or _STARTS_RANKS.search(first.message):
         return []
     at = first.line.position
     passed_on = any(end.code < 0 or end.line.position < at for end in _own_ends(log))
-    return [] if passed_on or any(wait.line.position < at for wait in log.waits) else [first]
+    return [] if passed_on or log.waits or not all(map(is_of_the_launcher, log.fatal)) else [first]
 
 
 def ranks_of(log: Log, raised: Raised) -> tuple[int, ...]:

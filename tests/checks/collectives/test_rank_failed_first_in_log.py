@@ -168,6 +168,8 @@ def test_a_failed_command_after_a_rank_has_ended_passes_that_on():
     (finding,) = explained(failed + raised(1, "ValueError", "bad") + summary(1))
     assert finding.headline == "rank 1 failed with ValueError 'bad'"
     assert explained(failed)[0].code == "DD304"
+    lost = raised(1, "RuntimeError", "[pair.cc:534] Connection closed by peer [10.0.0.2]:4021")
+    assert explained(failed + lost)[0].code == explained(lost + failed)[0].code == "DD311"
 
 
 def test_a_key_of_the_store_that_nobody_sets():
