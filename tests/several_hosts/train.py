@@ -36,8 +36,8 @@ taken = []
 for epoch in range(100 if FAULT == "goes_on" else 2):
     sampler.set_epoch(epoch)
     for step, (x, y) in enumerate(loader):
-        if FAULT == "leaves_the_loop" and rank == 3 and step == 3:
-            break  # expect: DD308
+        if FAULT == "leaves_the_loop" and rank == 3 and step == 3:  # expect: DD308
+            break
         if FAULT == "blocks" and rank == 2 and step == 3:
             os.read(os.pipe()[0], 1)  # expect: DD307
         if FAULT == "raises" and rank == 2 and step == 3:
