@@ -35,8 +35,8 @@ class HostLost(Check):
     What it finds:
         In a check of several hosts: the host whose command ended without a word, or did not answer for some seconds.
         The command on each host has a connection to that on the host of rank 0 as long as it runs. In job output, a
-        host that Slurm, Open MPI's daemons or Kubernetes have lost. Where torchrun started an elastic job anew without
-        the host, this is a remark.
+        host that Slurm, Open MPI's daemons or Kubernetes have lost. Under Ray Train, a host that Ray does not reach any
+        more. Where torchrun started an elastic job anew without the host, this is a remark.
 
     Why it matters:
         The ranks of the other hosts wait in their next collective until the timeout, half an hour with gloo and ten
@@ -104,7 +104,7 @@ class HostLost(Check):
         return [
             self.fail(
                 f"host {host.host} ({ranks_phrase(host.ranks)}) was lost: {host.reason}",
-                why=f"The command on {host.host} is gone or not reachable any more, and with it its ranks. The ranks "
+                why=f"What ran on {host.host} is gone or not reachable any more, and with it its ranks. The ranks "
                 f"of the other hosts wait for them, or report connections that were closed.{later}",
                 fix=_FIX.format(host=host.host),
                 ranks=host.ranks,

@@ -45,8 +45,9 @@ def _with_names(match: re.Match[str], hosts: Mapping[int, str]) -> str:
     ranks = _ranks(match["one"] or match["several"])
     names = [name for name in dict.fromkeys(hosts.values()) if any(hosts.get(rank) == name for rank in ranks)]
     known = all(rank in hosts for rank in ranks)
-    # All ranks of the job, or a number that is no rank.
-    if not known or len(names) == len({*hosts.values()}):
+    before = match.string[: match.start()]
+    # All ranks of the job, or a number that is no rank; or a host with its ranks in parentheses.
+    if not known or len(names) == len({*hosts.values()}) or before.endswith(f"{names[0]} ("):
         return match[0]
     return f"{match[0]} on {listing(names, _MOST)}"
 

@@ -19,6 +19,7 @@ from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job import sacct, torchrun
 from ddpdoctor.job.cleanup_errors import before_cleanup
 from ddpdoctor.job.command import RECORD, Job, JobKind
+from ddpdoctor.job.ray_train import lost_hosts
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.events.decode import from_plain
@@ -156,7 +157,10 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         standstill=standstill,
         oom_kills=stopped.oom_kills,
         slurm=sacct.read_end(folder, recorded.ranks, log),
-        lost=tuple(LostHost(host, ranks, STOPPED) for host, ranks in recorded.lost.items()),
+        lost=(
+            *(LostHost(host, ranks, STOPPED) for host, ranks in recorded.lost.items()),
+            *lost_hosts(recorded.others),
+        ),
     )
 
 

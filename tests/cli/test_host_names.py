@@ -24,6 +24,7 @@ def named(headline: str, hosts: dict[int, str]) -> str:
         ("ranks 1-2 and rank 5's lock", "ranks 1-2 on node0, node1 and rank 5's lock"),
         ("ranks 0, 2, 5 left", "ranks 0, 2, 5 left"),
         ("ranks 0-5 read the whole dataset", "ranks 0-5 read the whole dataset"),
+        ("host node1 (ranks 2-3) was lost", "host node1 (ranks 2-3) was lost"),
         ("rank 17 of a group", "rank 17 of a group"),
         ("the master port is taken", "the master port is taken"),
     ],

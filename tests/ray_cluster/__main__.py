@@ -3,15 +3,18 @@
 python -m tests.ray_cluster [CASE...]     # as root, from the repository's root
 """
 
-import json
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.several_hosts.__main__ import wait_for
+from tests.several_hosts.cases import kill
 from tests.support.command import ROOT
+from tests.support.expectations import differences
 from tests.support.namespaces import HostsBed
 
 SCRIPT = Path(__file__).with_name("train.py")
@@ -20,11 +23,13 @@ SECONDS = 300.0
 """For one case."""
 START_SECONDS = 120.0
 BY_HAND = "hang_by_hand"
+HOST_DIES = "host_dies"
 CASES = {
     "right": {},
     "not_sharded": {"DD101": ""},
     "blocks": {"DD307": "rank 1 on node"},
     BY_HAND: {"DD307": "rank 1 "},
+    HOST_DIES: {"DD315": "host node1 (rank "},
 }
 """The beginning of the headline of each finding above info, by code."""
 
@@ -43,20 +48,29 @@ class RayCluster:
 
     def start(self) -> None:
         """Start its processes, and wait until all hosts are there."""
-        usual = ("--block", "--num-cpus", "2", "--object-store-memory", "100000000", "--disable-usage-stats")
-        head = ("--head", "--port", str(PORT), "--include-dashboard", "false", "--temp-dir", str(self.folder))
-        for number, address in enumerate(self.bed.addresses):
-            place = head if number == 0 else ("--address", self.environ["RAY_ADDRESS"])
-            words = ["start", *place, "--node-ip-address", address, *usual]
-            self.bed.start(number, self._ray(*words), self.folder, {**self.environ, "RAY_ADDRESS": ""})
+        for number in range(self.bed.count):
+            self._start_host(number)
             self._wait_for(number + 1)
+
+    def mend(self, number: int) -> None:
+        """Have a host again whose processes were killed."""
+        self._wait_for(self.bed.count - 1)
+        self._start_host(number)
+        self._wait_for(self.bed.count)
+
+    def _start_host(self, number: int) -> None:
+        head = ("--head", "--port", str(PORT), "--include-dashboard", "false", "--temp-dir", str(self.folder))
+        place = head if number == 0 else ("--address", self.environ["RAY_ADDRESS"])
+        usual = ("--block", "--num-cpus", "2", "--object-store-memory", "100000000", "--disable-usage-stats")
+        words = self._ray("start", *place, "--node-ip-address", self.bed.addresses[number], *usual)
+        self.bed.start(number, words, self.folder, {**self.environ, "RAY_ADDRESS": ""})
 
     def _wait_for(self, count: int) -> None:
         end, status = time.monotonic() + START_SECONDS, ""
         while time.monotonic() < end:
             words = self._ray("status", "--address", self.environ["RAY_ADDRESS"])
             status, _ = self.bed.start(0, words, self.folder, self.environ).communicate(timeout=60)
-            if status.count(" node_") >= count:
+            if status.partition("Pending:")[0].count(" node_") == count:
                 return
             time.sleep(1)
         raise TimeoutError(f"{count} hosts did not come: {status}")
@@ -68,14 +82,28 @@ class RayCluster:
 
 def wrong(cluster: RayCluster, name: str, expected: dict[str, str]) -> str:
     """What is wrong with the report on a program; empty where it is as expected."""
-    return wrong_of_hang(cluster, expected) if name == BY_HAND else wrong_of_check(cluster, name, expected)
+    if name == BY_HAND:
+        return wrong_of_hang(cluster, expected)
+    return (wrong_of_loss if name == HOST_DIES else wrong_of_check)(cluster, name, expected)
 
 
 def wrong_of_check(cluster: RayCluster, fault: str, expected: dict[str, str]) -> str:
     """The same of a program that ``check`` runs."""
     limit = ("--timeout", "90") if fault == "blocks" else ()
-    words = ["check", "--select", "run", *limit]
-    return wrong_report(cluster, words, ["--", sys.executable, str(SCRIPT), fault], expected)
+    process = start(cluster, ["check", "--select", "run", *limit], ["--", sys.executable, str(SCRIPT), fault])
+    return wrong_report(cluster, process, expected)
+
+
+def wrong_of_loss(cluster: RayCluster, _: str, expected: dict[str, str]) -> str:
+    """The same of one that trains while all processes of the second host are killed, Ray's too."""
+    stands = cluster.folder / "trains"
+    words = ["--", sys.executable, str(SCRIPT), "slow"]
+    process = start(cluster, ["check", "--select", "run"], words, {"STANDS": str(stands)})
+    wait_for(stands)
+    kill(cluster.bed, 1)
+    problem = wrong_report(cluster, process, expected)
+    cluster.mend(1)
+    return problem
 
 
 def wrong_of_hang(cluster: RayCluster, expected: dict[str, str]) -> str:
@@ -91,30 +119,32 @@ def wrong_of_hang(cluster: RayCluster, expected: dict[str, str]) -> str:
     workers = [
         pid for pid in cluster.bed.pids(0) if b"RayTrainWorker" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
-    problem = wrong_report(cluster, ["hang", *map(str, workers)], [], expected)
+    problem = wrong_report(cluster, start(cluster, ["hang", *map(str, workers)]), expected)
     program.terminate()
     program.communicate(timeout=SECONDS)
     return problem
 
 
-def wrong_report(
-    cluster: RayCluster, words: Sequence[str], rest: Sequence[str], expected: dict[str, str]
-) -> str:
-    """What is wrong with the report of a command; empty where it is as expected."""
+def start(
+    cluster: RayCluster, words: Sequence[str], rest: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> "subprocess.Popen[str]":
+    """Start a command on the first host, whose report is in ``report.json``."""
     report = cluster.folder / "report.json"
     report.unlink(missing_ok=True)
     usual = ("--quiet", "--format", "json", "--output", str(report))
-    process = cluster.bed.ddpdoctor(0, [*words, *usual, *rest], cluster.folder, cluster.environ)
+    return cluster.bed.ddpdoctor(
+        0, [*words, *usual, *rest], cluster.folder, {**cluster.environ, **(env or {})}
+    )
+
+
+def wrong_report(cluster: RayCluster, process: "subprocess.Popen[str]", expected: dict[str, str]) -> str:
+    """What is wrong with the report of a command; empty where it is as expected."""
     out, err = process.communicate(timeout=SECONDS)
-    try:
-        findings = json.loads(report.read_text())["findings"]
-    except (OSError, ValueError):
-        return f"no report, exit status {process.returncode}: {(out + err)[-3000:]}"
-    headlines = {finding["code"]: finding["headline"] for finding in findings if finding["level"] != "info"}
-    right = headlines.keys() == expected.keys()
-    right = right and all(headlines[code].startswith(start) for code, start in expected.items())
-    right = right and process.returncode == int(bool(expected))  # 2 where no rank was recorded
-    return "" if right else f"exit status {process.returncode}, {headlines}\n{(out + err)[-3000:]}"
+    report = cluster.folder / "report.json"
+    problems = differences(report.read_text() if report.exists() else "", expected, SCRIPT)
+    if process.returncode != int(bool(expected)) or problems:  # 2 where no rank was recorded
+        problems += [f"exit status {process.returncode}: {(out + err)[-3000:]}"]
+    return "; ".join(problems)
 
 
 def main() -> int:

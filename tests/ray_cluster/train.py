@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import ray
@@ -17,7 +18,8 @@ from torch.utils.data import DataLoader, TensorDataset
 def loop(config: dict) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(64, 4, generator=torch.Generator().manual_seed(5))
-    data = DataLoader(TensorDataset(inputs, inputs.sum(1, keepdim=True)), batch_size=8, shuffle=True)
+    dataset = TensorDataset(inputs, inputs.sum(1, keepdim=True))
+    data = DataLoader(dataset, batch_size=8, shuffle=True)  # expect: DD101
     if config["fault"] != "not_sharded":
         data = ray.train.torch.prepare_data_loader(data)
     model = ray.train.torch.prepare_model(nn.Linear(4, 1))
@@ -26,9 +28,12 @@ def loop(config: dict) -> None:
         if config["fault"] != "not_sharded":
             data.sampler.set_epoch(epoch)
         for step, (batch, targets) in enumerate(data):
+            if config["fault"] == "slow":
+                Path(config["stands"]).touch()
+                time.sleep(3)
             if config["fault"] == "blocks" and step == 2 and ray.train.get_context().get_world_rank() == 1:
                 Path(config["stands"]).touch()
-                threading.Semaphore(0).acquire()
+                threading.Semaphore(0).acquire()  # expect: DD307
             optimizer.zero_grad()
             nn.functional.mse_loss(model(batch), targets).backward()
             optimizer.step()
