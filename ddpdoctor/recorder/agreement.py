@@ -28,6 +28,8 @@ _PASS_SECONDS = 1.0
 _MEETING_SECONDS = 3.0
 """For other ranks to come to the end of the run; less than a rank may wait in a collective without a hang."""
 _LOOK_SECONDS = 0.01
+_SLOWER = 4
+"""How many times as long as on a machine of its own a wait for other ranks may take."""
 _CUT, _RUN_ON = "cut", "run on"
 Clock = tuple[Any, ...]
 
@@ -151,11 +153,12 @@ class Agreement:
     def _wait_for(paths: list[str], seconds: float, until: str = "") -> list[str | None]:
         """What the files hold, once all of them are there, another one is, or time is up.
 
-        Time is counted in looks: where the machine is busy or stands still, it does so for the other ranks, too.
+        Time is counted in looks: where the machine is busy or stands still, it does so for the other ranks, too. By
+        the clock it is some times as long at most.
         """
-        texts = [_read(path) for path in paths]
+        texts, latest = [_read(path) for path in paths], time.monotonic() + _SLOWER * seconds
         for _ in range(int(seconds / _LOOK_SECONDS)):
-            if None not in texts or (until and os.path.exists(until)):
+            if None not in texts or (until and os.path.exists(until)) or time.monotonic() > latest:
                 break
             time.sleep(_LOOK_SECONDS)
             texts = [_read(path) for path in paths]

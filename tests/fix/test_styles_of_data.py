@@ -21,11 +21,21 @@ for batch in make(data, True):
 """
 
 
-def trained_on(line):
-    """A run that trained on batches of the DataLoader that is made at this line, in a loop at the next."""
+def trained_on(line, loop=None):
+    """A run that trained on batches of the DataLoader that is made at this line, in a loop at the next or another."""
     loader = Loader(0, Where("train.py", line), "TensorDataset", 16, batch_size=4)
     pass_ = Pass(
-        0, 0, Where("train.py", line + 1), 0.1, 1.9, None, tuple(range(16)), 4, 4, "exhausted", training=True
+        0,
+        0,
+        Where("train.py", loop or line + 1),
+        0.1,
+        1.9,
+        None,
+        tuple(range(16)),
+        4,
+        4,
+        "exhausted",
+        training=True,
     )
     return trace({0: replace(recording(0), loaders=(loader,), passes=(pass_,), wrappers=())})
 
@@ -236,3 +246,16 @@ def test_what_is_made_without_shuffling_by_the_same_line_stays_whole(shuffle, co
     after = patched("distributed_sampler", text, tmp_path)
     assert f"    sampler = DistributedSampler(data) if {condition} else None\n" in after
     assert "DataLoader(data, 4, sampler=sampler, drop_last=True)" in after
+
+
+def test_a_sampler_that_may_be_none_is_told_the_epoch_where_it_is_there(tmp_path):
+    text = """\
+    def run(data, train):
+        loader = DataLoader(data, 4, shuffle=train)  # here
+        for epoch in range(3):
+            for x in loader:
+                step(x)
+    run(data, True)
+    """
+    after = patched("distributed_sampler", text, tmp_path, trained_on(5, loop=7))
+    assert "        if sampler is not None:\n            sampler.set_epoch(epoch)\n" in after

@@ -180,10 +180,12 @@ def test_a_port_that_is_taken() -> None:
 
 def connected(port: int) -> socket.socket:
     """A connection to this port, as soon as somebody listens there."""
-    while True:
+    deadline = time.monotonic() + LONG
+    while time.monotonic() < deadline:
         with suppress(ConnectionRefusedError):
             return socket.create_connection(("127.0.0.1", port))
         time.sleep(0.02)
+    raise TimeoutError
 
 
 def test_what_is_no_command_of_ours_is_left_out() -> None:

@@ -20,7 +20,7 @@ def test_a_rank_is_waited_for_where_the_machine_stands_still(
         if len(turns) == 2:
             answer.write_text("cut")
 
-    monkeypatch.setattr(agreement, "time", SimpleNamespace(sleep=stand_still))
+    monkeypatch.setattr(agreement, "time", SimpleNamespace(sleep=stand_still, monotonic=lambda: 0.0))
     assert Agreement._wait_for([str(answer)], 1.0) == ["cut"]
 
 
@@ -28,7 +28,7 @@ def test_a_rank_that_does_not_come_is_waited_for_as_long_as_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     turns: list[float] = []
-    monkeypatch.setattr(agreement, "time", SimpleNamespace(sleep=turns.append))
+    monkeypatch.setattr(agreement, "time", SimpleNamespace(sleep=turns.append, monotonic=lambda: 0.0))
     assert Agreement._wait_for([str(tmp_path / "pass.1")], 1.0) == [None]
     assert sum(turns) == pytest.approx(1.0)
 

@@ -62,7 +62,7 @@ def _divide(case: Case, source: Source, call: Node, place: Where) -> bool:
     in_epochs = [(inside, loop) for inside, loop in loops if find_epoch_loop(inside, loop)]
     for inside, loop in in_epochs:
         beside = inside is source and source.scope(loop) is source.scope(call)
-        tell_epoch(inside, loop, name if beside else "")
+        tell_epoch(inside, loop, name if beside else "", f"{name} is not None" if beside and decided else "")
     return bool(in_epochs)
 
 

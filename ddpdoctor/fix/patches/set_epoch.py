@@ -89,18 +89,19 @@ def _in_call(source: Source, made: Node) -> str | None:
     return source.code(sampler.value) if sampler is not None and dotted(sampler.value) else None
 
 
-def tell_epoch(source: Source, loop: Node, sampler: str = "") -> str:
+def tell_epoch(source: Source, loop: Node, sampler: str = "", condition: str = "") -> str:
     """Call ``set_epoch`` before each pass of a loop over a DataLoader.
 
     Args:
         sampler: its name, where it is known to be readable there.
+        condition: that there is one, where that is known.
     """
     around = epoch_loop(source, loop)
     loader = iterated(source, loop)
     name = sampler or _in_call(source, loader) or _of_value(source, loop, loader, around)
     _take_away(source, name, around)
     line = f"{name}.set_epoch({around.epoch()})"
-    condition = _condition(source, around.loop)
+    condition = condition or _condition(source, around.loop)
     if condition:
         line = f"if {condition}:\n\t{line}"
     if isinstance(loader, (cst.Name, cst.Attribute)) and not _is_made_inside(source, around):
