@@ -10,8 +10,8 @@ from ddpdoctor.trace.recording import Recording
 
 _WORKER = re.compile(r"^\[Rank (?P<rank>\d+) Error Snippet\]:$(?P<text>.*?)(?=^\[Rank |\Z)", re.M | re.S)
 _HOST = re.compile(r"^ +hostname='(?P<host>[^'\n]+)',$", re.M)
-_GONE = re.compile(r"is unavailable: .*failed to connect|its node has died")
-"""Of a worker alone that died, the daemon of Ray on its host says so."""
+_GONE = re.compile(r"^The actor \w+ is unavailable: |its node has died", re.M)
+"""Of a worker alone that died, the daemon of Ray on its host says so, for which Ray waits a second."""
 _REASON = "Ray does not reach it any more"
 
 

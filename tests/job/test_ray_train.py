@@ -22,6 +22,9 @@ Worker info: Worker(
 UNREACHABLE = (
     "The actor 06028261 is unavailable: RpcError: failed to connect to all addresses; Connection refused"
 )
+RESET = (
+    "The actor 06028261 is unavailable: RpcError: RPC error: recvmsg:Connection reset by peer rpc_code: 14"
+)
 NODE_DIED = "The actor died because its node has died. Node Id: ec0121e3"
 PROCESS_DIED = "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR"
 
@@ -33,7 +36,7 @@ def lost(*workers: tuple[int, str, str]) -> tuple[LostHost, ...]:
     return lost_hosts([recording(0), program])
 
 
-@pytest.mark.parametrize("end", [UNREACHABLE, NODE_DIED])
+@pytest.mark.parametrize("end", [UNREACHABLE, RESET, NODE_DIED])
 def test_a_host_that_ray_does_not_reach_is_lost_with_its_ranks(end: str) -> None:
     (host,) = lost((0, "node0", "RuntimeError: closed by peer"), (1, "node1", end), (2, "node1", end))
     assert (host.host, host.ranks) == ("node1", (1, 2))
