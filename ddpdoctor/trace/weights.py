@@ -117,10 +117,21 @@ def _changed_between(
     }
     lines = [{load.at for load in loads} for loads in between.values()]
     of_moved = [load for rank in moved for load in between[rank]]
-    on_some = [load for loads in between.values() for load in loads if not all(load.at in at for at in lines)]
-    loads = of_moved and (on_some or of_moved)
+    into = {_target(load) for load in of_moved}
+    on_some = [
+        load
+        for loads in between.values()
+        for load in loads
+        if _target(load) in into and not all(load.at in at for at in lines)
+    ]
+    loads = on_some or of_moved
     call = None if loads else _gradient_call(group, update, keys, since)
     return Difference(update, keys, True, moved, loads[-1] if loads else None, call)
+
+
+def _target(load: StateLoad) -> int | str:
+    """The wrapper that it loaded into, or the class of a module that none holds."""
+    return load.name if load.wrapper is None else load.wrapper
 
 
 def _gradient_call(

@@ -52,15 +52,23 @@ def test_the_load_that_moved_them_is_the_line_to_look_at():
     assert "load_state_dict into 'Net'" in finding.why
 
 
-def test_where_rank_0_alone_loads_back_what_was_swapped_out_its_load_is_the_line():
+@pytest.mark.parametrize(
+    ("alone", "line"),
+    [
+        pytest.param(
+            StateLoad("module", "Net", where(70), 2.06, wrapper=0), 70, id="back into the same module"
+        ),
+        pytest.param(StateLoad("module", "Teacher", where(80), 2.06), 66, id="into another module"),
+    ],
+)
+def test_a_load_of_rank_0_alone_is_the_line_where_it_loads_back_what_all_swapped_out(alone, line):
     swapped = StateLoad("module", "Net", where(66), 2.05, wrapper=0)
-    back = StateLoad("module", "Net", where(70), 2.06, wrapper=0)
 
     def change(rank, one):
         own = moved([1], loads=(swapped,))(rank, one)
-        return own if rank else replace(own, state_loads=(swapped, back))
+        return own if rank else replace(own, state_loads=(swapped, alone))
 
-    assert only_finding("DD206", Source.RUN, recorded(2, change)).where == where(70)
+    assert only_finding("DD206", Source.RUN, recorded(2, change)).where == where(line)
 
 
 def test_all_ranks_that_drew_their_own():
