@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 
 from ddpdoctor.trace.syntax import FUNCTIONS, called_name, modules_of, parsed
@@ -73,8 +74,15 @@ def set_by_callees(loop: ast.For | ast.While, file: str) -> Iterator[Assignment]
             parameters = [parameter.arg for parameter in function.args.args if parameter.arg != "self"]
             given = zip(parameters, call.args, strict=False)
             names = {parameter: node.id for parameter, node in given if isinstance(node, ast.Name)}
-            if names:
+            if not names.keys().isdisjoint(_changes(function)):
                 yield from _by_the_caller_s_names(function, names, call.lineno)
+
+
+@cache
+def _changes(function: ast.AST) -> frozenset[str]:
+    """The variables of a function whose attributes it sets."""
+    parts = (part for part in ast.walk(function) if isinstance(part, ast.Attribute))
+    return frozenset(getattr(part.value, "id", "") for part in parts if isinstance(part.ctx, ast.Store))
 
 
 def _by_the_caller_s_names(function: ast.AST, given: Mapping[str, str], line: int) -> Iterator[Assignment]:

@@ -182,7 +182,7 @@ def _decided(at: Where, way: _Exit, moment: Mapping[int, _Held], *, exchanged: b
     tree = parsed(at.file)
     if tree is None or at.line is None or _asks_for_the_infinite(test for test, _ in way.tests):
         return None
-    assigned = [*assignments(way.loop), *set_by_callees(way.loop, at.file)]
+    assigned = _assigned(way.loop, at.file)
     numbers = next(iter(moment.values())).numbers
     if _is_shut(way, numbers, {assignment.name for assignment in assigned}):
         return None
@@ -194,6 +194,11 @@ def _decided(at: Where, way: _Exit, moment: Mapping[int, _Held], *, exchanged: b
         return None
     name, values = direct
     return LocalExit(Where(at.file, way.line, at.function), name, values)
+
+
+@cache
+def _assigned(loop: ast.For | ast.While, file: str) -> tuple[Assignment, ...]:
+    return (*assignments(loop), *set_by_callees(loop, file))
 
 
 def _asks_for_the_infinite(tests: Iterable[ast.expr]) -> bool:

@@ -135,6 +135,15 @@ def test_a_callback_that_ends_a_loop_by_what_the_loop_holds(tmp_path: Path) -> N
     assert (way_out.at.line, way_out.name) == (15, "self.loss")
 
 
+def test_no_function_is_copied_that_changes_nothing_of_its_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("ddpdoctor.trace.assignments.deepcopy")
+    text = CALLBACK.replace("engine.stop = True", "self.stop = True")
+    held = [{"self.loss": loss, "self.stop": 0.0} for loss in (0.5, 0.7)]
+    assert found(tmp_path, text, *held, line=11) is None
+
+
 @pytest.mark.parametrize(
     ("stops_if", "validated"), [("engine.epoch >= self.limit", 0.7), ("engine.loss < self.best", 0.5)]
 )
