@@ -291,8 +291,9 @@ class RankFailedFirst(StandstillCheck):
 
 
 def _raised_beside_the_ranks(trace: Trace) -> ScriptRaised | None:
-    """The exception that ended the command, of a process that is no rank; None where it ended well."""
-    raised = (process.raised for process in trace.others if trace.status)
+    """The exception that ended the command, of a process that started ranks; None where it ended well."""
+    parents = {(rank.host, rank.parent) for rank in trace.recorded.values() if trace.status}
+    raised = (process.raised for process in trace.others if (process.host, process.pid) in parents)
     return max(filter(None, raised), key=lambda it: it.time, default=None)
 
 

@@ -41,6 +41,7 @@ class Recording:
     """One rank's process, from its start to its end."""
 
     pid: int = 0
+    parent: int = 0
     host: str = ""
     torch: str = ""
     script: str = ""
@@ -198,6 +199,7 @@ def recording_of(record: Record, children: Sequence[Record] = ()) -> Recording:
     steps, trailing, count = steps_of(record)
     recording = Recording(
         pid=start.pid,
+        parent=start.parent,
         host=start.host,
         torch=start.torch,
         script=from_here(start.script),

@@ -5,11 +5,11 @@ from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.trace import RankTrace, SlurmEnd
+from ddpdoctor.trace import RankTrace, SlurmEnd, Trace
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recording, where
 from tests.support.recordings import replace as changed
-from tests.support.traces import broken, healthy
+from tests.support.traces import broken
 
 BROKEN = "rank 1 failed in collectives"
 
@@ -66,12 +66,14 @@ def test_the_exit_status_of_a_launcher_whose_job_slurm_ended_is_none_of_a_rank()
 
 def test_the_process_that_started_the_ranks_may_fail_after_they_have_ended():
     raised = Raised("AssertionError", "Process group cannot be None", 30.0, at=where(57, "cleanup"))
-    parent = changed(recording(0), raised=raised)
-    finding = only_finding("DD304", Source.RUN, healthy(status=1, others=(parent,)))
+    parent = changed(recording(0), pid=99, raised=raised)
+    rank = RankTrace(0, finished=True, recording=changed(recording(0), parent=99))
+    finding = only_finding("DD304", Source.RUN, Trace((rank,), status=1, others=(parent,)))
     assert (finding.where, finding.ranks) == (raised.at, ())
     assert "the process that started the ranks failed with" in finding.headline
     assert "AssertionError: Process group cannot be None" in finding.headline
-    passed("DD304", Source.RUN, healthy(others=(parent,)))
+    passed("DD304", Source.RUN, Trace((rank,), others=(parent,)))
+    passed("DD304", Source.RUN, Trace((rank,), status=3, others=(changed(parent, pid=98),)))
 
 
 def test_ranks_that_met_in_the_store_of_the_attempt_before():
