@@ -195,7 +195,8 @@ def _are_alike(draws: Mapping[int, list[Draws]]) -> bool:
 def _augmented(recordings: Mapping[int, Recording], looked_at: dict[str, None]) -> Iterator[_Alike]:
     """Loaders whose samples are augmented alike on every rank."""
     rounds = list(training_rounds(recordings))
-    if any(worker.drew for shared in rounds for pass_ in shared.passes.values() for worker in pass_.workers):
+    workers = [worker for shared in rounds for pass_ in shared.passes.values() for worker in pass_.workers]
+    if any(name in _LOADING for worker in workers for name in worker.drew):
         looked_at["augmentation in DataLoader workers"] = None
     for shared, stream in by_loader(rounds, _workers_draw_alike):
         states = (
@@ -232,9 +233,9 @@ def _of_loader(
 
 
 def _workers_draw_alike(shared: Round) -> str | None:
-    """A random stream that the workers of every rank began in the same states of, and drew from."""
+    """A global random stream that the workers of every rank began in the same states of, and drew from."""
     first, *others = (pass_.workers for pass_ in shared.passes.values())
-    for name in first[0].seeds if first else ():
+    for name in (name for name in (first[0].seeds if first else ()) if name in _LOADING):
         states = [worker.seeds.get(name) for worker in first]
         drew = all(name in worker.drew for workers in (first, *others) for worker in workers)
         if drew and all([worker.seeds.get(name) for worker in workers] == states for workers in others):
