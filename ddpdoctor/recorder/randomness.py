@@ -31,6 +31,8 @@ _DEPTH = 3
 """Attributes between a dataset and a generator that it draws from: ``subset.dataset.transform.rng`` is the farthest."""
 _MOST_PARTS = 64
 """Attributes of an object that are looked at."""
+_MOST_OBJECTS = 256
+"""Objects of a dataset that are looked at, each of them once."""
 LOADING = ("torch", "numpy", "python")
 """The streams that loading of samples draws from."""
 LOADED = "drawn by loading"
@@ -57,9 +59,15 @@ def states(torch: Any) -> dict[str, str]:
 def own_states(torch: Any, dataset: Any) -> dict[str, str]:
     """Where the generators stand that a dataset holds, or the objects that it holds, by ``Dataset.transform.rng``."""
     held = {type(dataset).__name__: dataset}
+    visited = {id(dataset)}
     generators: dict[str, str] = {}
     for _ in range(_DEPTH):
-        parts = {f"{name}.{key}": part for name, owner in held.items() for key, part in _parts(owner)}
+        parts = {}
+        for name, owner in held.items():
+            for key, part in _parts(owner):
+                if id(part) not in visited and len(visited) < _MOST_OBJECTS:
+                    visited.add(id(part))
+                    parts[f"{name}.{key}"] = part
         states = {name: _state(torch, part) for name, part in parts.items()}
         generators |= {
             name: f"{zlib.crc32(repr(state).encode()):08x}" for name, state in states.items() if state
@@ -77,17 +85,27 @@ def _parts(owner: Any) -> list[tuple[str, Any]]:
 
 
 def _state(torch: Any, part: Any) -> object:
-    """Of a generator of numbers; None of anything else."""
-    if isinstance(part, random.Random):
-        return part.getstate()
-    if isinstance(part, torch.Generator) and part.device.type == "cpu":
+    """Of a generator of numbers; None of anything else, and of one without a state.
+
+    A lazy object makes what it stands for when it is asked for its ``__class__``, as isinstance does.
+    """
+    kind = type(part)
+    if issubclass(kind, random.Random):
+        return None if issubclass(kind, random.SystemRandom) else part.getstate()
+    if issubclass(kind, torch.Generator) and part.device.type == "cpu":
         return bytes(part.get_state().tolist())
     numpy = sys.modules.get("numpy.random")
-    if numpy is not None and isinstance(part, numpy.Generator):
-        return part.bit_generator.state
-    if numpy is not None and isinstance(part, numpy.RandomState):
-        return part.get_state(legacy=True)[1:]
+    if numpy is not None and issubclass(kind, numpy.Generator):
+        return _fields(part.bit_generator.state)
+    if numpy is not None and issubclass(kind, numpy.RandomState):
+        return _fields(part.get_state(legacy=False))
     return None
+
+
+def _fields(state: dict[str, Any]) -> list[object]:
+    """The fields of a NumPy generator's state, whose arrays are printed in part only."""
+    fields = {**state, "state": None, **state["state"]}.values()
+    return [field.tobytes() if hasattr(field, "tobytes") else field for field in fields]
 
 
 def places(torch: Any, streams: Iterable[str]) -> _Places:

@@ -4,6 +4,8 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ddpdoctor.recorder import randomness
 from ddpdoctor.recorder.events.data import Worker
 from ddpdoctor.recorder.patches.workers import _Worker
@@ -28,15 +30,48 @@ def loaded(*batches: Any) -> Worker:
     worker.dataset = Samples()
     for batch in batches:
         batch(worker.dataset)
-        states = {"python": "global"}
-        worker._look_at_own(event, states)
-        event.drew = tuple(name for name, state in states.items() if event.seeds.get(name) != state)
+        event.drew = ()
+        worker._look_at_own(event)
     return event
 
 
 def test_generators_are_found_in_what_a_dataset_holds() -> None:
     assert sorted(randomness.own_states(TORCH, Samples())) == ["Samples.order", "Samples.transform.rng"]
     assert randomness.own_states(TORCH, None) == {}
+
+
+class Lazy:
+    @property
+    def __class__(self) -> Any:
+        raise AssertionError("its class was asked for")
+
+
+def test_what_has_no_state_and_lazy_objects_are_left_alone() -> None:
+    dataset = Samples()
+    dataset.transform = Lazy()  # type: ignore[assignment]
+    dataset.files = random.SystemRandom()  # type: ignore[assignment]
+    assert sorted(randomness.own_states(TORCH, dataset)) == ["Samples.order"]
+
+
+def test_a_wide_dataset_is_looked_at_in_part() -> None:
+    dataset = Samples()
+    for number in range(60):
+        part = Samples()
+        vars(part).update({f"part{number}": Jitter() for number in range(60)})
+        setattr(dataset, f"part{number}", part)
+    assert 2 < len(randomness.own_states(TORCH, dataset)) < 256
+
+
+@pytest.mark.parametrize("kind", ["MT19937", "PCG64", "Philox"])
+@pytest.mark.filterwarnings("error")
+def test_generators_of_numpy(kind: str) -> None:
+    numpy = pytest.importorskip("numpy")
+    bits = getattr(numpy.random, kind)
+    dataset = SimpleNamespace(old=numpy.random.RandomState(bits(1)), new=numpy.random.Generator(bits(1)))
+    before = randomness.own_states(TORCH, dataset)
+    dataset.old.rand(), dataset.new.random()
+    after = randomness.own_states(TORCH, dataset)
+    assert all(before[name] != after[name] for name in ("SimpleNamespace.old", "SimpleNamespace.new"))
 
 
 def test_a_generator_that_each_batch_draws_from() -> None:

@@ -112,12 +112,13 @@ class _Worker:
         fingerprints = [fingerprint.of(sample, torch) for sample in samples[: self.left]]
         self.left -= len(fingerprints)
         states = randomness.states(torch)
-        self._look_at_own(event, states)
         event.drew = tuple(name for name, state in states.items() if event.seeds.get(name) != state)
         event.samples = (*event.samples, *(digest for digest in fingerprints if digest is not None))
+        self._look_at_own(event)
         self.session.event(event, now=True)
 
-    def _look_at_own(self, event: Worker, states: dict[str, str]) -> None:
+    @guarded
+    def _look_at_own(self, event: Worker) -> None:
         """Add the dataset's generators that each batch moves, by where they stand after the second one.
 
         One that is seeded anew for each sample stands elsewhere in each worker then.
@@ -128,4 +129,4 @@ class _Worker:
             if known is None and before.get(name, state) != state:
                 event.seeds = {**event.seeds, name: state}
             if name in event.seeds:
-                states[name] = ""
+                event.drew = (*event.drew, name)
