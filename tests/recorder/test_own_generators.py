@@ -31,7 +31,7 @@ def loaded(*batches: Any) -> Worker:
     for batch in batches:
         batch(worker.dataset)
         event.drew = ()
-        worker._look_at_own(event)
+        worker._look_at_generators(event)
     return event
 
 

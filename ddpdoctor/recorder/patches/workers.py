@@ -73,7 +73,7 @@ class _Worker:
         self.left = _SAMPLES
         self.dataset: Any = None
         """Where it is no stream: one may shuffle its files alike in each worker, to divide them."""
-        self.own: dict[str, str] = {}
+        self.generators: dict[str, str] = {}
         """Where its generators stood after the batch before."""
 
     @guarded
@@ -114,17 +114,17 @@ class _Worker:
         states = randomness.states(torch)
         event.drew = tuple(name for name, state in states.items() if event.seeds.get(name) != state)
         event.samples = (*event.samples, *(digest for digest in fingerprints if digest is not None))
-        self._look_at_own(event)
+        self._look_at_generators(event)
         self.session.event(event, now=True)
 
     @guarded
-    def _look_at_own(self, event: Worker) -> None:
+    def _look_at_generators(self, event: Worker) -> None:
         """Add the dataset's generators that each batch moves, by where they stand after the second one.
 
         One that is seeded anew for each sample stands elsewhere in each worker then.
         """
-        before, self.own = self.own, randomness.own_states(self.session.torch, self.dataset)
-        for name, state in self.own.items():
+        before, self.generators = self.generators, randomness.own_states(self.session.torch, self.dataset)
+        for name, state in self.generators.items():
             known = event.seeds.get(name)
             if known is None and before.get(name, state) != state:
                 event.seeds = {**event.seeds, name: state}
