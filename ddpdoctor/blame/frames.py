@@ -12,7 +12,8 @@ from ddpdoctor.model import Where
 from ddpdoctor.recorder.where import is_in_package, package_of
 
 _FOREIGN = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python3[.\d]*/|(?:^|/)<|/bin/[\w-]+$|/ddpdoctor/recorder/|^torch/|/torch/distributed/"
+    r"/(?:site|dist)-packages/|(?:^|/)lib/python3[.\d]*/|/Python3\d+/[Ll]ib/|(?:^|/)<|/bin/[\w-]+$|/ddpdoctor/recorder/"
+    r"|^torch/|/torch/distributed/"
 )
 _STARTS_MAIN = re.compile(r"runpy(?:\.py|>)$|/bin/[\w-]+$|/torch/multiprocessing/spawn\.py$")
 """What a script in an installed package is started by: ``-m``, a command that pip made, ``torch.multiprocessing``."""
@@ -49,7 +50,7 @@ def where_of(frame: Frame) -> Where:
 
 def is_of_script(frame: Frame) -> bool:
     """Whether a frame is the script's own: not torch's, Python's, an installed package's or the recorder's."""
-    return not _FOREIGN.search(frame.file)
+    return not _FOREIGN.search(frame.file.replace("\\", "/"))
 
 
 def of_script(stack: Sequence[Frame]) -> list[int]:

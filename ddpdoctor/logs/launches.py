@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from ddpdoctor.logs.line_kinds import Numbering
 from ddpdoctor.logs.log import Ended, Line, Log
 
-WORDS = ("Setting OMP_NUM_THREADS", "ChildFailedError", "SignalException", "$ ", "+ ")
+WORDS = (
+    "Setting OMP_NUM_THREADS",
+    "ChildFailedError",
+    "SignalException",
+    "$ ",
+    "+ ",
+    "successfully finished",
+)
 """Words of the lines by which a launch begins or ends."""
 
 _BEGINS = re.compile(
@@ -18,6 +25,7 @@ _BEGINS = re.compile(
     r"(?:torchrun|srun|accelerate launch|deepspeed|python3? .{0,80}(?:torch\.distributed|\.py))\b"
 )
 _OF_LAUNCHER = re.compile(r"Setting OMP_NUM_THREADS|ChildFailedError|SignalException")
+_SUCCEEDED = re.compile(r"\] worker group successfully finished\b")
 _ENDS = re.compile(r"(?:^|\.)(?:ChildFailedError|SignalException)\b")
 
 
@@ -28,12 +36,15 @@ class Launches:
     ended: bool = False
     begins: int = 0
     """The place of the last such beginning; 0 where there is one launch only."""
+    succeeded: Line | None = None
+    """The last line of an agent of torchrun whose ranks all ended well."""
     by_tasks: bool = False
     """Whether tasks of srun or mpirun are launchers, so that their numbers are those of nodes."""
 
     def feed(self, line: Line) -> None:
         """Take one line."""
         of_task = line.numbering is Numbering.TASK
+        self.succeeded = line if _SUCCEEDED.search(line.text) else self.succeeded
         self.by_tasks |= of_task and _OF_LAUNCHER.search(line.text) is not None
         if _ENDS.search(line.text):
             self.ended = True

@@ -196,6 +196,8 @@ class Log:
     """The last lines that show training to go on: a loss, a step, a progress bar."""
     hung: Line | None = None
     """The line by which a person, a scheduler or a supervisor says that nothing more came."""
+    succeeded: Line | None = None
+    """The line by which a launcher says that all its ranks ended well."""
     last: Line | None = None
     cut_off: Line | None = None
     """The last line, where it is in the middle of a traceback."""
@@ -227,7 +229,7 @@ class Log:
     def _in_exception(self, patterns: Sequence[str]) -> Reason | None:
         compiled = [re.compile(pattern) for pattern in patterns]
         for raised in self.fatal:
-            for link in raised.chain:
+            for link in reversed(raised.chain):  # it says the same again where it is handled
                 match = _first_match(compiled, link.text)
                 if match:
                     return Reason(match, (link, *self._alike(link, compiled)))
@@ -296,15 +298,22 @@ class Log:
         return not (of_the_end and is_of_the_system(line.text))
 
     def went_on_after(self, line: Line) -> bool:
-        """Whether training went on after this line, which then was no end."""
+        """Whether training went on after this line, or came to a good end, and so the line was no end."""
+        if self.succeeded and self.succeeded.file == line.file and self.succeeded.position > line.position:
+            return True
         later = (step.position > line.position and step.file == line.file for step in self.training)
         return sum(later) >= GOES_ON
 
     def survives(self, line: Line) -> bool:
-        """Whether the process that wrote this line went on: by its training, or by saying itself that it is done."""
-        if self.last is None or line.rank is None or line.rank != self.last.rank:
-            return self.went_on_after(line)
-        return self.went_on_after(line) or replace(self, raised=()).ended_well
+        """Whether the process that wrote this line went on: by its training, or by saying itself that it is done.
+
+        Where no label tells the processes apart, one that trained after this line has to say so.
+        """
+        if self.went_on_after(line):
+            return True
+        if self.last is None or line.rank != self.last.rank or not replace(self, raised=()).ended_well:
+            return False
+        return line.rank is not None or any(step.position > line.position for step in self.training)
 
     @property
     def ended_well(self) -> bool:

@@ -57,6 +57,7 @@ WORDS = (
     "KILLED BY SIGNAL",
     "died from signal",
     "crashed with",
+    "exit with status",
 )
 """Words of the lines that are read here."""
 
@@ -102,6 +103,7 @@ _OTHERS = (
         rf"(?:Exited with exit code (?P<code>\d+)|(?P<name>{_NAMED}))"
     ),
     re.compile(r"process (?P<rank>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<name>SIG\w+))"),
+    re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>\d+)\.$"),  # horovodrun
     re.compile(
         r"(?:^(?P<host>\S+): )?\b[Rr]ank (?P<rank>\d+)(?: \(PID (?P<pid>\d+)\))? "
         r"(?:died from signal (?P<signal>\d+)|(?:exited|crashed) with (?:exit )?code (?P<code>-?\d+))"
@@ -131,8 +133,8 @@ _STUCK = re.compile(r"watchdog got stuck for (?P<seconds>\d+) seconds")
 _LABELLED = re.compile(r"\[[EWIF]\d{3,4} ")
 """As torch writes since it labels the lines of each rank."""
 _RANK = re.compile(r"\bRank (\d+)\]")
-_OTHER_GROUP = re.compile(r"\[PG (?:ID )?[1-9]")
-"""The group of all ranks has number 0."""
+_GROUP = re.compile(r"\[PG (?:ID \d+ PG GUID |ID )?(?P<name>\w+)")
+"""The group of all ranks has the name 0; an ID numbers the groups of one process."""
 _FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
 _COUNT = r"\d{1,15}(?:\.\d{1,3})?[kMGT]?"
 _BAR = re.compile(
@@ -233,7 +235,8 @@ class Ends:
             for key, wait in self.waits.items():
                 if wait.rank == rank and wait.sequence in (sequence, None):
                     enqueued, completed = int(status["enqueued"]), int(status["completed"])
-                    of_all = False if _OTHER_GROUP.search(line.text) else "default_pg" in line.text or None
+                    group = _GROUP.search(line.text)
+                    of_all = group["name"] == "0" if group else None
                     self.waits[key] = replace(
                         wait, sequence=sequence, enqueued=enqueued, completed=completed, of_all=of_all
                     )

@@ -55,6 +55,14 @@ _MESSAGE = re.compile(rf'[{{,] ?"(?:log|message|msg|textPayload)": ?{_TEXT}')
 """A line of Docker's own files, and of loggers that write JSON."""
 _RANK_IN_JSON = re.compile(r'\{(?:[^{}]*(?:\{[^{}]*\}[^{}]*)*,)? ?"(?:global_)?rank": ?"?(\d{1,6})\b')
 """Of the object itself: in one that it holds, a rank may be that of a low-rank matrix."""
+_RANK_IN_LOGFMT = re.compile(r"(?:^|\s)(?:global_)?rank=(\d{1,6})\b")
+_OF_SAGEMAKER = "ErrorMessage "
+_JOINED = re.compile(
+    r" +(?=Traceback \(most recent call last\)|File \"[^\"]{1,500}\", line \d|[EW]\d{4} |\[rank\d{1,6}\]:"
+    r"|(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): )"
+)
+"""Where SageMaker's toolkit, which reports the end of stderr in one line, has joined lines."""
+_JOINED_SOURCE = re.compile(r"(File \"[^\"]{1,500}\", line \d{1,9}, in [\w<>.]{1,200}) +")
 _LONGEST_LABELS = 80
 """Characters in front of an object of JSON."""
 _HUNG_WORDS = ("further output", "more output", "hang", "stuck", "hung", "DUE TO TIME LIMIT")
@@ -175,6 +183,7 @@ class _Reading:
             read=scanner.read,
             training=training,
             hung=self._hung,
+            succeeded=self._launches.succeeded,
             last=self._located(*scanner.last) if scanner.last else None,
             cut_off=self._tracebacks.cut_off(scanner.last[0]) if scanner.last else None,
             host_of={
@@ -215,28 +224,32 @@ class _Reading:
 
 
 def _with_rank(raised: tuple[Raised, ...], log: Log) -> tuple[Raised, ...]:
-    """The exceptions, of the rank that alone failed by an exit status where no prefix names one."""
-    failed = {end.rank for end in log.ended if end.code > 0 and end.pid not in log.stopped}
+    """The exceptions, of the ranks that failed by an exit status where all are alike and no prefix names one."""
+    ranks = (end.rank for end in log.ended if end.code > 0 and end.pid not in log.stopped)
+    failed = list(dict.fromkeys(ranks))
     causes = [
         item for item in raised if not (item.survived or is_of_the_launcher(item) or speaks_of_a_peer(item))
     ]
     alike = len({(item.kind, item.where) for item in causes}) == 1 and all(
         item.rank is None for item in raised
     )
-    if len(failed) != 1 or not alike:
+    if not alike or not 1 <= len(failed) <= len(causes) or None in failed:
         return raised
-    (rank,), chosen = failed, set(map(id, causes))
-    return tuple(replace(item, rank=rank) if id(item) in chosen else item for item in raised)
+    rank_of = {id(item): failed[min(number, len(failed) - 1)] for number, item in enumerate(causes)}
+    return tuple(replace(item, rank=rank_of.get(id(item), item.rank)) for item in raised)
 
 
 def _parts(raw: bytes) -> Iterator[str]:
     """What one line holds: what was drawn over it, lines of ranks that run together, a traceback inside of JSON."""
     whole = raw.decode("utf-8", "replace").rstrip("\r")
     json_text = _json_object(whole)
-    stack = match[1] if (match := _CALL_STACK.search(whole)) else _traceback_in_json(json_text)
+    stack = match[1] if (match := _CALL_STACK.search(whole)) else _escaped_traceback(json_text or whole)
     message = _MESSAGE.search(json_text) if json_text and not stack else None
-    label = f"[rank{match[1]}]: " if json_text and (match := _RANK_IN_JSON.match(json_text)) else ""
+    ranks = _RANK_IN_JSON.match(json_text) if json_text else _RANK_IN_LOGFMT.search(whole) if stack else None
+    label = f"[rank{ranks[1]}]: " if ranks else ""
     shown = _unescaped(message[1], whole) if message else whole.replace(stack, "") if stack else whole
+    if shown.startswith(_OF_SAGEMAKER):
+        shown = _JOINED.sub("\n", _JOINED_SOURCE.sub(r"\1\n    ", shown))
     lines = (*shown.rstrip("\n").split("\n"), *(_unescaped(stack, "").splitlines() if stack else ()))
     for line in (label + text for text in lines) if label else lines:
         for drawn in line.split("\r"):
@@ -272,8 +285,8 @@ def _unescaped(text: str, otherwise: str) -> str:
         return otherwise
 
 
-def _traceback_in_json(whole: str) -> str:
-    """The text of a JSON object that holds a traceback, as it is written there, whatever its key."""
+def _escaped_traceback(whole: str) -> str:
+    """The text of a JSON object, or of key="value", that holds a traceback, as it is written there."""
     at = whole.find(tracebacks.START + ":\\n")
     begins = whole.rfind('"', 0, max(at, 0)) + 1
     if at < 0 or whole[begins - 2 : begins - 1] == "\\":  # what it holds is quoted once more

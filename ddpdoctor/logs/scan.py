@@ -18,7 +18,14 @@ CONTEXT = 40
 SAMPLES = 32
 """Lines read of NCCL's information that differ in numbers only: large jobs write millions of them."""
 
-_ABOUT_EXCEPTIONS = (b"Traceback (most", b'File "', b"Error", b"Exception", b"terminate called")
+_ABOUT_EXCEPTIONS = (
+    b"Traceback (most",
+    b'File "',
+    b"Error",
+    b"Exception",
+    b"async exception",
+    b"terminate called",
+)
 _TRAINING = re.compile(
     rb"(?i)loss\w*['\"]?\W{0,4}\d|\b(?:epoch|step|iter(?:ation)?)\b\W{0,4}\d|\bit/s\]|\bs/it\]"
 )

@@ -74,9 +74,10 @@ def find_stall(log: Log) -> Stall | None:
     bar = _long_work(log, limit, cause.waiting)
     if bar is None or bar.seconds is None:
         return Stall(cause, tuple(sources), missing)
+    late = cause.culprits if isinstance(cause, LateInOutput) and len(cause.culprits) == 1 else ()
     percent = 100 * bar.done // bar.total if bar.total else None
     work = WorkInOutput(
-        culprits=() if bar.line.rank is None else (bar.line.rank,),
+        culprits=late if bar.line.rank is None else (bar.line.rank,),
         waiting=cause.waiting,
         what=cause.what,
         seconds=limit,

@@ -22,6 +22,11 @@ _SURE = re.compile(
 )
 _BARE = re.compile(r"(?:^|[a-z])(?:Error|Exception)$")
 _ABORT = re.compile(r"terminate called after throwing an instance of '(?P<kind>[\w:]+)'")
+_ASYNCHRONOUS = re.compile(
+    r"(?:\[Rank (?P<rank>\d{1,6})\] )?Collective WorkNCCL\(.{0,400}\) raised the following async exception: "
+    r"(?P<message>.*)"
+)
+"""By torch's watchdog, of what NCCL told it."""
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
 _ORIGINAL = "Original Traceback"
 _SPAWNED = re.compile(r"-- Process (?P<rank>\d{1,6}) terminated with the following error")
@@ -139,6 +144,12 @@ class Tracebacks:
         if match:
             process.aborts = match["kind"].replace("::", ".")
             return True
+        reported = _ASYNCHRONOUS.search(line.text)
+        if reported:
+            rank = int(reported["rank"]) if line.rank is None and reported["rank"] else line.rank
+            self._keep_message(process)
+            self._begin(process, Raised("DistBackendError", reported["message"], line, (), rank))
+            return True
         what = _WHAT.match(line.text) if process.aborts else None
         if what is None or process.aborts is None:
             return False
@@ -221,7 +232,7 @@ class Tracebacks:
 
 
 def _may_begin(text: str) -> bool:
-    begins = START in text or _IGNORED in text or _ABORT.search(text) is not None
+    begins = START in text or _IGNORED in text or bool(_ABORT.search(text) or _ASYNCHRONOUS.search(text))
     begins = begins or bool(_SPAWNED.match(text) or _SUMMARY.match(text))
     return begins or _frame(text) is not None or _bare(_EXCEPTION.match(text))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.blame.frames import Frame, innermost_of_script, where_in
+from ddpdoctor.blame.frames import Frame, innermost_of_script, is_of_script, where_in
 
 SCRIPT = Frame("train", "/home/me/train.py", 12)
 CALLBACK = Frame("on_batch_end", "/home/me/callbacks.py", 5)
@@ -47,3 +47,19 @@ def test_of_a_script_in_an_installed_package_the_innermost_line_of_that_package_
 def test_a_process_of_a_framework_has_no_line_of_a_script():
     worker = Frame("<module>", f"{PACKAGES}/ray/_private/workers/default_worker.py", 300)
     assert innermost_of_script((worker, FRAMEWORK, TORCH)) is None
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "lib/python3.9/os.py",
+        r"C:\Python311\Lib\site-packages\torch\nn\modules\module.py",
+        r"C:\Users\pc\Programs\Python\Python311\Lib\runpy.py",
+    ],
+)
+def test_the_files_of_python_and_its_packages_are_no_script_under_any_kind_of_path(file):
+    assert not is_of_script(Frame("f", file, 1))
+
+
+def test_a_folder_of_the_script_that_is_named_lib_is_its_own():
+    assert is_of_script(Frame("f", r"C:\work\lib\train.py", 1))
