@@ -94,6 +94,21 @@ def judge(
         return [_judge_one(source, check, facts, on_error) for check in checks]
 
 
+def judge_further(
+    source: Source,
+    checks: Iterable[Check],
+    facts: Any,
+    on_error: Callable[[str], None],
+    verdicts: Iterable[Verdict],
+) -> list[Verdict]:
+    """As :func:`judge`, of more facts of a source; what the verdicts have found at a line is told once."""
+    known = {(finding.code, finding.where) for verdict in verdicts for finding in verdict.findings}
+    return [
+        replace(verdict, findings=tuple(it for it in verdict.findings if (it.code, it.where) not in known))
+        for verdict in judge(source, checks, facts, on_error)
+    ]
+
+
 def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str], None]) -> Verdict:
     start = time.perf_counter()
     try:

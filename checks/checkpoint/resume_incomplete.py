@@ -15,7 +15,7 @@ from ddpdoctor.trace.recording import Recording
 
 NOT_DONE = ("max", "num", "total", "best", "per_")
 """Words by which a checkpoint's epoch is not the one that it was saved in."""
-OWN = ("epoch", "ep", "epoch_idx", "cur_epoch", "current_epoch")
+EPOCH_NAMES = ("epoch", "ep", "epoch_idx", "cur_epoch", "current_epoch")
 """What scripts call the epoch that they train."""
 KINDS = {"optimizer": ("optim", "opt_"), "scheduler": ("sched",), "scaler": ("scaler",)}
 """What has a state of its own, and the beginnings of words by which checkpoints call it."""
@@ -186,8 +186,8 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
             goes_on = _first_pass(recording, load)
             unsaved = None if "optimizer" in {*held, *kinds} else _unsaved(recording, load, goes_on, new)
             again, repeated = _again(load, goes_on), _repeated(recording, load, goes_on, saves, kinds)
-            told = _samplers_are_told(recording)
-            return Resume(load, restored, missing, again, unsaved, repeated, told)
+            samplers_are_told = _samplers_are_told(recording)
+            return Resume(load, restored, missing, again, unsaved, repeated, samplers_are_told)
     return None
 
 
@@ -320,7 +320,7 @@ def _epoch_of(recording: Recording, pass_: Pass) -> float | None:
         for event in recording.events(LoopNumbers)
         if event.step == begun
         for name, value in event.values.items()
-        if name in OWN
+        if name in EPOCH_NAMES
     }
     return values.pop() if len(values) == 1 else None
 

@@ -246,12 +246,16 @@ class CollectiveMismatch(StandstillCheck):
 
 
 def _with_same_number(waits: Sequence[Wait]) -> list[Wait]:
-    """The waits of the default group that are in different operations with the same sequence number."""
+    """The waits of the default group that are in different operations with the same sequence number.
+
+    The group of one is known where the output goes on to its watchdog's next line, which may be cut off.
+    """
     by_number: dict[int, list[Wait]] = {}
     for wait in waits:
-        if wait.of_all and wait.collective and wait.sequence is not None and wait.rank is not None:
-            by_number.setdefault(wait.sequence, []).append(wait)
-    numbered = by_number.values()
+        known = wait.sequence is not None and wait.rank is not None
+        if wait.of_all is not False and wait.collective and known:
+            by_number.setdefault(wait.sequence or 0, []).append(wait)
+    numbered = [alike for alike in by_number.values() if any(wait.of_all for wait in alike)]
     return next((alike for alike in numbered if len({wait.operation for wait in alike}) > 1), [])
 
 

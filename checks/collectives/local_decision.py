@@ -38,13 +38,14 @@ _BATCHES_UNKNOWN = (
     "The batches come from no DataLoader. Either that rank had fewer of them, or what ended its loop depended on "
     "values of that rank alone."
 )
-_SAME_NUMBER = (
-    "number = torch.tensor(len(batches))     # of this rank; then train on number.item() of them\n"
-    "dist.all_reduce(number, op=dist.ReduceOp.MIN)"
-)
 _FIX_LEFT = (
     "stop = torch.tensor([float(stop)])     # this rank's decision\n"
     "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break"
+)
+_FIX_EITHER = (
+    "number = torch.tensor(len(batches))     # of this rank; then train on number.item() of them\n"
+    "dist.all_reduce(number, op=dist.ReduceOp.MIN)\n"
+    f"# or, where this rank decides when to stop:\n{_FIX_LEFT}"
 )
 _WHY_SKIPPED = (
     "Each backward of a DDP model needs every rank. Whether to run it depended on values of one rank alone, so from "
@@ -134,8 +135,7 @@ class LocalDecision(StandstillCheck):
             f"the training loop ends by {way_out.name}, which differs between ranks",
             why="The ranks will not leave the loop in the same step: those that go on wait for the others in their "
             "next all-reduce. The run that was looked at ended before that.",
-            fix="stop = torch.tensor([float(stop)])     # this rank's decision\n"
-            "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break",
+            fix=_FIX_LEFT,
             **_fields(way_out),
         )
 
@@ -174,7 +174,7 @@ class LocalDecision(StandstillCheck):
             f"{who(cause.waiting)} went on{waits if cause.waits_in else ''}",
             why=(_HAD_BATCHES if cause.had_batches else _BATCHES_UNKNOWN)
             + " The others wait for it in their next collective.",
-            fix=_FIX_LEFT if cause.had_batches else f"{_SAME_NUMBER}\n{_FIX_LEFT}",
+            fix=_FIX_LEFT if cause.had_batches else _FIX_EITHER,
             **cause_fields(cause),
         )
 

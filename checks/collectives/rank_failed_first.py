@@ -84,6 +84,11 @@ _LAST_LINES = 10
 _OLD_ADDRESS = "connectFullMesh failed"
 """In gloo's message where a rank does not answer at the address that the store has."""
 _FIND_EXIT = "find what ends the process there: sys.exit, os._exit"
+_FIX_STATUS = {
+    126: "make the program executable: chmod +x PROGRAM",
+    127: "activate the environment that has the program, or name it by its path",
+}
+"""By the exit status of a shell that cannot run a program, or does not find it."""
 
 
 class RankFailedFirst(StandstillCheck):
@@ -168,6 +173,8 @@ class RankFailedFirst(StandstillCheck):
             raise NotMeasured(trace.broken)
         if first is None:
             return [self._launcher_failed(trace)]
+        if len(trace.ranks) == 1 and not (trace.recorded or first.failure):
+            return [self._failed_before_ranks(first)]
         return [self._failed_in_run(trace, rank) for rank in _with_errors_of_their_own(trace, first)]
 
     def examine_log(self, log: Log) -> Judgement:
@@ -256,6 +263,18 @@ class RankFailedFirst(StandstillCheck):
             where=_place(first),
             evidence=(Evidence(output, alike),) if output else (),
             explained_by=_explained_by(first, trace),
+        )
+
+    def _failed_before_ranks(self, command: RankTrace) -> Finding:
+        """A command that is none of a rank: no process of it was recorded."""
+        output = _last_output(command)
+        return self.fail(
+            f"the command {_how(command)}, and no process of it was seen to import torch",
+            why="It ended before a rank was started. Its last lines tell more.",
+            fix=_FIX_STATUS.get(command.exit_code or 0)
+            or _fix_of_usage(command)
+            or "run the same command by itself, in the same shell",
+            evidence=(Evidence(output),) if output else (),
         )
 
     def _failed_beside_the_ranks(self, raised: ScriptRaised) -> Finding:
@@ -380,9 +399,14 @@ def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> 
         whose = f"rank {first.rank}'s" if len(alike) == 1 else "any rank's"
         advice = f"fix what {whose} traceback shows, at its last line outside torch{victims}"
         return remedy(first.failure.message) or advice
-    if any(line.startswith("usage:") for line in first.output):
-        return "give the script its arguments, after its name: ddpdoctor check train.py ARGS..."
-    return f"{_FIND_EXIT}, or a library that does{victims}"
+    return _fix_of_usage(first) or f"{_FIND_EXIT}, or a library that does{victims}"
+
+
+def _fix_of_usage(first: RankTrace) -> str | None:
+    asked = any(line.startswith("usage:") for line in first.output)
+    return (
+        "give the script its arguments, after its name: ddpdoctor check train.py ARGS..." if asked else None
+    )
 
 
 def _explained_by(first: RankTrace, trace: Trace) -> tuple[str, ...]:

@@ -17,6 +17,9 @@ _ROW = re.compile(
 
 _OUT_OF_MEMORY = r"CUDA out of memory.{0,80}GPU (?P<gpu>\d+) has a total capacity .*"
 _HOLDS = re.compile(r"Process (\d+) has (\d+(?:\.\d+)?) (bytes|[KMGT]iB) memory in use")
+_SHORT_OF = re.compile(
+    r"Tried to allocate (\d+(?:\.\d+)?) (\w+)\..{0,120} of which (\d+(?:\.\d+)?) (\w+) is free"
+)
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _SPREAD = 4096
 """Ranks of one launch get process ids close to each other."""
@@ -131,7 +134,17 @@ def _ranks_beside(log: Log, reason: Reason) -> list[int]:
     known = {*log.stopped, *(end.pid for end in log.ended if end.pid)}
     of_launch = sorted(listed.keys() & known)
     close = sorted(listed) if len(listed) > 1 and max(listed) - min(listed) < _SPREAD else []
-    return of_launch or close
+    beside = of_launch or close
+    return beside if sum(listed.values()) >= _lacked(reason.match.string) else []
+
+
+def _lacked(message: str) -> float:
+    """The bytes that were missing: with less than that, the memory of others is not what the rank ran out of."""
+    match = _SHORT_OF.search(message)
+    if match is None:
+        return 0.0
+    asked, unit, free, unit_of_free = match.groups()
+    return float(asked) * _UNITS.get(unit, 0) - float(free) * _UNITS.get(unit_of_free, 0)
 
 
 def _on_other_gpu(recording: Recording, by_rank: Mapping[int, Place], rank: int) -> Device | None:

@@ -14,7 +14,7 @@ _CHOSEN = r"NCCL INFO Bootstrap ?: ?Using \[?\d*\]?[^\s:]+:(?P<address>169\.254\
 """The interface over which ranks meet: adapters of a management controller have such an address on every node."""
 _NO_ROUTE = (
     rf"{_CONNECT}\[?(?P<address>[\w.:%-]{{1,80}}?)[\]<:]"
-    r".{0,80}(?:No route to host|Network is unreachable)"
+    r".{0,80}(?:No route to host|Network is unreachable|Software caused connection abort)"
 )
 
 
@@ -22,9 +22,9 @@ class NoRoute(Check):
     """There is no route to a peer's address.
 
     What it finds:
-        A connection between ranks that failed with "No route to host" or "Network is unreachable", or used a
-        link-local address (169.254.x.x, fe80::), which is valid on its own link only. In a check of several hosts,
-        each host also connects to the address that the ranks of the others give out.
+        A connection between ranks that failed with "No route to host", "Network is unreachable" or "Software caused
+        connection abort", or used a link-local address (169.254.x.x, fe80::), which is valid on its own link only. In
+        a check of several hosts, each host also connects to the address that the ranks of the others give out.
 
     Why it matters:
         Ranks connect to the address of the interface that their peer has chosen. If nodes choose interfaces of
@@ -80,9 +80,12 @@ class NoRoute(Check):
             return NOT_IN_OUTPUT
         address = reason.match["address"]
         local = address.startswith(("169.254.", "fe80:"))
+        aborted = "connection abort" in reason.match[0]
         headline = (
             f"a rank gave out the link-local address {address}"
             if local
+            else f"the connection to {address} was aborted while it was made"
+            if aborted
             else f"there was no route to {address}"
         )
         return self.fail(headline, **log_fields(reason, role=role))

@@ -166,10 +166,10 @@ class _Proofs:
 
     def result(self, findings: tuple[Finding, ...]) -> Result:
         """The findings with their patches."""
-        from ddpdoctor.fix.proof import Ran
+        from ddpdoctor.fix.proof import Ran, training_job
         from ddpdoctor.fix.prove import Prover
 
-        before = Ran(read_trace(self.folder), findings)
+        before = Ran(training_job(read_trace(self.folder)), findings)
         return Prover(
             before,
             self.working,
@@ -182,7 +182,7 @@ class _Proofs:
 
     def _run(self, texts: Mapping[Path, bytes]) -> Ran:
         """Run the job with these files in place of the user's, and judge it."""
-        from ddpdoctor.fix.proof import Ran
+        from ddpdoctor.fix.proof import Ran, training_job
 
         with self._copy(texts) as (shadow, job, place):
             folder = place / JOB_FOLDER
@@ -191,7 +191,7 @@ class _Proofs:
             trace = read_trace(folder)
             judging.judge_run(trace, [folder])
             findings = tuple(_real(finding, shadow) for finding in judging.compose().findings)
-        return Ran(trace, findings, shadow.real)
+        return Ran(training_job(trace), findings, shadow.real)
 
     def _alone(self, texts: Mapping[Path, bytes]) -> Trace:
         """Run the job in a single process with these files in place of the user's."""

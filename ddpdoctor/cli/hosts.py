@@ -127,23 +127,14 @@ class Hosts:
         if self.nodes is None:
             return record
         if not self.nodes.leads:
-            self.nodes.channels[0].send(Message(_GROUP, _group_values(record)))
+            self.nodes.channels[0].send(Message(_GROUP, group_values(record)))
             return record
         self._tell("waiting for what the other hosts saw of the group")
         messages = self.nodes.collect(_GROUP, deadline + DELIVERY_SECONDS)
-        ranks = {rank.rank: rank for rank in record.ranks}
-        broken = [record.broken]
-        for message in messages.values():
-            ranks |= {rank.rank: rank for rank in _ranks_of(message)}
-            broken.append(message.values.get("broken"))
         lost = self.nodes.lost()
-        broken += [f"{self.nodes.name(node)} was lost: {why}" for node, why in lost.items()]
-        return replace(
-            self._described(record),
-            ranks=tuple(ranks[number] for number in sorted(ranks)),
-            broken=next(filter(None, broken), None),
-            lost=lost,
-        )
+        record = with_hosts_group(record, [message.values for message in messages.values()])
+        broken = [record.broken, *(f"{self.nodes.name(node)} was lost: {why}" for node, why in lost.items())]
+        return replace(self._described(record), broken=next(filter(None, broken), None), lost=lost)
 
     def _described(self, record: GroupRecord) -> GroupRecord:
         nodes = tuple(self.nodes.facts.values()) if self.nodes else ()
@@ -291,16 +282,41 @@ def _files(folder: Path) -> list[Path]:
     return [path for path in dict.fromkeys([*ranked, *rest]) if path.exists()]
 
 
-def _group_values(record: GroupRecord) -> dict[str, Any]:
+def group_values(record: GroupRecord) -> dict[str, Any]:
+    """What the host of rank 0 needs to know of the group on another host."""
     here = [rank for rank in record.ranks if rank.pid or not rank.joined]
-    return {"ranks": [asdict(rank) for rank in here], "broken": record.broken}
+    ranks = [asdict(rank) for rank in here]
+    return {"ranks": ranks, "broken": record.broken, "out_of_time": record.out_of_time}
 
 
-def _ranks_of(message: Message) -> list[RankRecord]:
+def with_hosts_group(record: GroupRecord, others: Sequence[Mapping[str, Any]]) -> GroupRecord:
+    """The record of the group with what the other hosts saw of it, each as :func:`group_values`.
+
+    A host whose time was over has ended its ranks: what those of the others say of closed connections is our doing.
+    """
+    parts = [record, *(_of_host(values) for values in others)]
+    ranks = {rank.rank: rank for part in parts for rank in part.ranks}
+    out_of_time = [part for part in parts if part.out_of_time]
+    if out_of_time:
+        ranks = {
+            number: replace(rank, failure=None, died=None) if rank.is_victim else rank
+            for number, rank in ranks.items()
+        }
+    return replace(
+        record,
+        ranks=tuple(ranks[number] for number in sorted(ranks)),
+        broken=next(filter(None, (part.broken for part in (*out_of_time, *parts))), None),
+        out_of_time=bool(out_of_time),
+    )
+
+
+def _of_host(values: Mapping[str, Any]) -> GroupRecord:
     try:
-        return [from_plain(RankRecord, plain) for plain in message.values["ranks"]]
+        ranks = tuple(from_plain(RankRecord, plain) for plain in values["ranks"])
     except (Malformed, KeyError, TypeError):
-        return []
+        ranks = ()
+    broken, out_of_time = values.get("broken"), bool(values.get("out_of_time"))
+    return GroupRecord(Launch(), ranks, broken=broken, out_of_time=out_of_time)
 
 
 def _plain(verdict: Verdict) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.cli.report_output import write_timeline
 from ddpdoctor.cli.request import Request
-from ddpdoctor.judge import Verdict, compose, skip_all
+from ddpdoctor.judge import Verdict, compose, judge_further, skip_all
 from ddpdoctor.judge import judge as judge_all
 from ddpdoctor.model import Report, Source
 from ddpdoctor.trace import Trace
@@ -83,6 +83,8 @@ class Judging:
         else:
             self.judge(Source.RUN, trace)
             self._read_output(trace, folders)
+        for job in reversed(trace.before):
+            self.verdicts += judge_further(Source.RUN, checks, job, self.log, self.verdicts)
         of_run = [verdict for verdict in self.verdicts if verdict.source is Source.RUN]
         self.notes += notes(trace, of_run, self.request.options.time_limit)
         self.run.update(facts(trace))

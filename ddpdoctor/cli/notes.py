@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 from ddpdoctor.judge import Verdict
 from ddpdoctor.launch import Imagined
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 
 _WANTS_GPU = re.compile(
@@ -58,6 +59,7 @@ def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None) -
     if trace.bundled:
         return []
     return [
+        *_on_jobs(trace),
         *_on_length(trace, verdicts),
         *_on_time(trace, time_limit),
         *_on_rehearsal(trace),
@@ -66,8 +68,19 @@ def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None) -
     ]
 
 
+def _on_jobs(trace: Trace) -> Iterator[str]:
+    if trace.before:
+        jobs = [f"{_script(job)} on {plural(len(job.ranks), 'rank')}" for job in (*trace.before, trace)]
+        yield f"the launch line ran {len(jobs)} jobs one after the other, and each was judged: {listing(jobs)}"
+
+
+def _script(job: Trace) -> str:
+    scripts = (PurePath(recording.script).name for recording in job.recorded.values())
+    return next(scripts, "a script")
+
+
 def _on_length(trace: Trace, verdicts: Iterable[Verdict]) -> Iterator[str]:
-    short = trace.shortened
+    short = next(filter(None, (job.shortened for job in (trace, *trace.before))), None)
     if short is None:
         return
     parts = []

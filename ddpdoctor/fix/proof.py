@@ -116,6 +116,13 @@ def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterato
     yield _losses(before, after)
 
 
+def training_job(trace: Trace) -> Trace:
+    """Of the jobs that a launch line ran, the one that trained the most; the last one, where that did not get to its
+    end."""
+    jobs = [trace] if trace.broken else [trace, *trace.before]
+    return max(jobs, key=lambda job: sum(recording.step_count for recording in job.recorded.values()))
+
+
 def _trains(trace: Trace) -> bool:
     return any(recording.step_count for recording in trace.recorded.values())
 

@@ -6,7 +6,7 @@ import math
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -161,6 +161,28 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
             *(LostHost(host, ranks, STOPPED) for host, ranks in recorded.lost.items()),
             *lost_hosts(recorded.others),
         ),
+        before=tuple(_ended_job(job, before, stopped) for before in recorded.before),
+    )
+
+
+def _ended_job(job: Job, ranks: Mapping[int, Recording], stopped: Stopped) -> Trace:
+    """One that ended before the last one began, as its ranks alone tell of it."""
+    recorded = Recorded(ranks)
+    return Trace(
+        ranks=tuple(
+            RankTrace(
+                rank,
+                finished=_status(recording) == 0,
+                failure=_of_record(recording.raised, stopped.clock) if recording.raised else None,
+                exit_code=_status(recording),
+                recording=recording,
+            )
+            for rank, recording in ranks.items()
+        ),
+        status=max(_status(recording) or 0 for recording in ranks.values()),
+        world_size=_world_size(recorded),
+        shortened=_shortened(job, recorded),
+        rehearsal=bool(job.recorder.rehearse),
     )
 
 

@@ -58,8 +58,14 @@ class RankObserver:
         return observations | {number: self._unrecorded(number) for number in missing}
 
     def vanished(self, ranks: Mapping[int, record_watch.Process]) -> bool:
-        """Whether a rank is gone that never said how it ended."""
-        return any(not (rank.ended or rank.elsewhere) and is_gone(rank.pid) for rank in ranks.values())
+        """Whether a rank is gone that never said how it ended, nor left its process group.
+
+        Frameworks kill their workers, one after the other, when these have done so.
+        """
+        return any(
+            not (rank.ended or rank.elsewhere or rank.destroyed_group) and is_gone(rank.pid)
+            for rank in ranks.values()
+        )
 
     def place(self, rank: record_watch.Process) -> Place | None:
         """Where a rank stands, as it says itself."""

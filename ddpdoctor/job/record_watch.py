@@ -16,7 +16,7 @@ from ddpdoctor.recorder.events.decode import Malformed, decode, is_of
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.where import Site
-from ddpdoctor.trace.attempts import Worker, of_earlier_attempts, worker
+from ddpdoctor.trace.attempts import Span, Worker, of_earlier_attempts, successive_jobs, worker
 
 _KINDS: tuple[type[Event], ...] = (Start, GroupEvent, Raised, Exit)
 """What is of interest; the other lines need not be read."""
@@ -43,6 +43,8 @@ class Process:
     """How often the launcher still starts the ranks anew where one fails."""
     given_local: int | None = None
     """LOCAL_WORLD_SIZE in its environment when it started."""
+    last: float = 0.0
+    """When it last said something, on its own clock."""
     written: float = 0.0
     """When it was last seen to write down something new, on the monotonic clock."""
     beat: Heartbeat | None = None
@@ -70,8 +72,9 @@ class Process:
 
     def hear(self, beat: Heartbeat) -> None:
         """Take note of where it says that it is."""
+        self.last = max(self.last, beat.time)
         if self.worker:
-            self.worker = replace(self.worker, last=max(self.worker.last, beat.time))
+            self.worker = replace(self.worker, last=self.last)
         if self.elsewhere:
             self.offset = min(self.offset, time.monotonic() - beat.time)
             beat = replace(beat, time=beat.time + self.offset, moved=beat.moved + self.offset)
@@ -110,6 +113,7 @@ class Watch:
             rank, size = (_number(event.environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
             made = Process(event.pid, event.parent, event.time, rank, rank, size)
             made.given_local, made.world_size = size, _number(event.environ.get("WORLD_SIZE"))
+            made.last = event.time
             made.host, made.elsewhere = event.host, event.host not in ("", os.uname().nodename)
             most, made_before = (_number(event.environ.get(name)) or 0 for name in _RESTARTS)
             made.restarts_left = most - made_before
@@ -119,18 +123,19 @@ class Watch:
             _take_further(process, event)
 
     def ranks(self) -> dict[int, Process]:
-        """The process of each rank in the last attempt."""
+        """The process of each rank in the last attempt of the last job."""
         workers = {file: process.worker for file, process in self._processes.items() if process.worker}
         earlier = of_earlier_attempts(workers)
         given = {process.pid: process.given_rank for process in self._processes.values()}
-        ranks: dict[int, Process] = {}
-        last = (process for file, process in self._processes.items() if file not in earlier)
-        for process in sorted(last, key=lambda process: process.began):
+        spans: dict[Path, Span] = {}
+        for file, process in self._processes.items():
             # A DataLoader worker inherits its rank's environment, and is no rank; a rank has not its launcher's.
             is_worker = not process.joined and given.get(process.parent, -1) == process.given_rank
-            if process.rank is not None and not is_worker:
-                ranks[process.rank] = process
-        return ranks
+            if process.rank is not None and not is_worker and file not in earlier:
+                spans[file] = Span(process.host, process.rank, process.began, process.last)
+        last = {file for job in successive_jobs(spans)[-1:] for file in job}
+        ordered = sorted((file for file in spans if file in last), key=lambda file: spans[file].began)
+        return {spans[file].rank: self._processes[file] for file in ordered}
 
     def all_ended(self, nproc: int | None, is_gone: Callable[[int], bool] = lambda pid: False) -> bool:
         """Whether every rank has reached the end of its script, or is gone.

@@ -58,7 +58,15 @@ def united(parts: Sequence[Trace]) -> Trace:
         lost=(*lost, *(host for part in parts for host in part.lost)),
         oom_kills=sum(part.oom_kills for part in parts),
         slurm=next(filter(None, (part.slurm for part in parts)), None),
+        before=_before(parts),
     )
+
+
+def _before(parts: Sequence[Trace]) -> tuple[Trace, ...]:
+    """The jobs before this one, where every host ran as many."""
+    counts = {len(part.before) for part in parts}
+    jobs = zip(*(part.before for part in parts), strict=True) if len(counts) == 1 else ()
+    return tuple(map(united, jobs))
 
 
 def _of_last_attempt(parts: Sequence[Trace]) -> tuple[list[Trace], list[LostHost]]:

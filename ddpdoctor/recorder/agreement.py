@@ -6,6 +6,7 @@ does the same at the same point of the program: where that is not certain, the s
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 import zlib
@@ -46,6 +47,8 @@ class Agreement:
         """What other ranks were last shown of each of them."""
         self._alone: set[str] = set()
         """Lines of loops that not every rank was in."""
+        self._job: int | None = None
+        """How many processes had this one's rank before it, in the same attempt: jobs that ran before."""
 
     def ranks(self) -> Sequence[int] | None:
         """All ranks of the job that are real, where they are on this host; None where that is not known."""
@@ -146,8 +149,11 @@ class Agreement:
         return self._path(f"pass-{key}.{rank}")
 
     def _path(self, name: str) -> str:
-        again = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        return os.path.join(self.session.folder, f"agreed-{again}-{name}")
+        again, rank = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"), self.rank()
+        attempt = os.path.join(self.session.folder, f"agreed-{again}")
+        if self._job is None and rank is not None:
+            self._job = next(job for job in itertools.count() if _made(f"{attempt}-job-{job}.{rank}"))
+        return f"{attempt}-{self._job}-{name}"
 
     @staticmethod
     def _wait_for(paths: list[str], seconds: float, until: str = "") -> list[str | None]:
@@ -179,6 +185,13 @@ class Agreement:
         with open(whole, "w") as file:
             file.write(text)
         os.replace(whole, path)
+
+
+def _made(path: str) -> bool:
+    """Whether it was this process that made a file."""
+    with suppress(FileExistsError), open(path, "x"):
+        return True
+    return False
 
 
 def _name(now: Pass) -> str:

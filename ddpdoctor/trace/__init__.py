@@ -153,6 +153,8 @@ class Trace:
     """Processes in the control groups of the job that the kernel killed because there was no memory left."""
     slurm: SlurmEnd | None = None
     """None where Slurm did not end it, or nobody knows."""
+    before: tuple[Trace, ...] = ()
+    """The jobs that the launch line ran before this one, in their order."""
 
     @property
     def broken(self) -> str | None:

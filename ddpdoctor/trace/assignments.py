@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 
-from ddpdoctor.trace.syntax import FUNCTIONS, called_name, modules_of, parsed
+from ddpdoctor.trace.syntax import FUNCTIONS, assigned_to, called_name, modules_of, parsed
 
 _OF_CALLEE = "{} of the callee"
 
@@ -49,8 +49,7 @@ def _in_body(body: Iterable[ast.stmt], conditions: tuple[ast.expr, ...]) -> Iter
             handled = chain.from_iterable(handler.body for handler in node.handlers)
             yield from _in_body((*node.body, *handled, *node.orelse, *node.finalbody), conditions)
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for name in chain.from_iterable(map(_targets, targets)):
+            for name in chain.from_iterable(map(_targets, assigned_to(node))):
                 yield Assignment(name, node.lineno, node.value, conditions)
         yield from _changed_by_calls(node, conditions)
 

@@ -1,14 +1,24 @@
-"""Which processes of a job take part in its last attempt, where torchrun started its ranks anew."""
+"""Which processes belong together: those of the last attempt of a job, and those of each job of a launch line."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 _Key = TypeVar("_Key")
 _Place = tuple[str, int, str]
+
+
+@dataclass(frozen=True)
+class Span:
+    """When the process of a rank ran, on the clock of its host."""
+
+    host: str
+    rank: int
+    began: float
+    last: float
 
 
 @dataclass(frozen=True)
@@ -57,9 +67,48 @@ def of_earlier_attempts(workers: Mapping[_Key, Worker]) -> set[_Key]:
     attempts = Counter(workers[key].place for key in ended)
     # Who was started anew most often knows how many ranks the job has now; clocks of hosts may differ.
     sizes = {latest[place].job: latest[place].world_size for place, _ in reversed(attempts.most_common())}
-    left = {
+    others = {
         key
         for key, process in workers.items()
         if process.world_size != sizes.get(process.job, process.world_size)
     }
-    return ended | left
+    # A launch line may start another torchrun, of another size, on the hosts of this one.
+    present = {process.host for key, process in workers.items() if key not in ended | others}
+    return ended | {key for key in others if workers[key].host not in present}
+
+
+def successive_jobs(spans: Mapping[_Key, Span]) -> list[set[_Key]]:
+    """The processes of each job that a launch line ran, one after the other; the last one last.
+
+    A job begins where a rank is taken again after all processes of the job before had ended.
+    """
+    hosts: dict[str, list[tuple[Span, _Key]]] = {}
+    for key, span in spans.items():
+        hosts.setdefault(span.host, []).append((span, key))
+    by_host = [_jobs_of_host(processes) for processes in hosts.values()]
+    if len(set(map(len, by_host))) > 1:  # clocks of hosts differ: which belong together is not known
+        return [set(spans)]
+    return [set[_Key]().union(*of_hosts) for of_hosts in zip(*by_host, strict=True)]
+
+
+def _jobs_of_host(processes: Iterable[tuple[Span, _Key]]) -> list[set[_Key]]:
+    jobs: list[tuple[set[int], set[_Key]]] = []
+    for ranks, keys in _overlapping(processes):
+        if not jobs or jobs[-1][0] & ranks:
+            jobs.append((ranks, keys))
+        else:
+            jobs[-1] = jobs[-1][0] | ranks, jobs[-1][1] | keys
+    return [keys for _, keys in jobs]
+
+
+def _overlapping(processes: Iterable[tuple[Span, _Key]]) -> list[tuple[set[int], set[_Key]]]:
+    """The ranks and the processes that ran at one time, or at times that others bridge."""
+    parts: list[tuple[set[int], set[_Key]]] = []
+    latest = float("-inf")
+    for span, key in sorted(processes, key=lambda pair: pair[0].began):
+        if span.began > latest:
+            parts.append((set(), set()))
+        parts[-1][0].add(span.rank)
+        parts[-1][1].add(key)
+        latest = max(latest, span.last)
+    return parts

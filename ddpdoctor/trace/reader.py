@@ -10,7 +10,7 @@ from pathlib import Path
 from ddpdoctor.memory import uncollected
 from ddpdoctor.recorder.events.process import GroupEvent, Start
 from ddpdoctor.recorder.events.schema import SCHEMA
-from ddpdoctor.trace.attempts import Worker, of_earlier_attempts, worker
+from ddpdoctor.trace.attempts import Span, Worker, of_earlier_attempts, successive_jobs, worker
 from ddpdoctor.trace.record import Record, lines_of
 from ddpdoctor.trace.recording import Recording, recording_of
 
@@ -26,6 +26,8 @@ class Recorded:
     """Those that joined no process group and were given no rank; a launcher is not among them."""
     lost: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The ranks of each host without which torchrun started the job anew."""
+    before: tuple[Mapping[int, Recording], ...] = ()
+    """The ranks of the jobs that the launch line ran before this one, in their order."""
 
 
 def read_run(folder: Path, until: float = math.inf) -> Recorded:
@@ -53,18 +55,46 @@ def _read_run(folder: Path, until: float) -> Recorded:
 
 
 def _sort(recordings: list[Recording]) -> Recorded:
-    ranks: dict[int, Recording] = {}
-    # After a restart the last counts; where several took one rank, it is those that were given another that went wrong.
+    # After a restart the last counts.
     workers = {number: it for number, it in enumerate(map(_worker, recordings)) if it}
     earlier = of_earlier_attempts(workers)
-    last = [recording for number, recording in enumerate(recordings) if number not in earlier]
-    for recording in sorted(last, key=lambda it: (_took_another(it), it.started)):
-        if recording.rank is not None and (recording.groups or recording.rank not in ranks):
-            ranks[recording.rank] = recording
+    *before, ranks = map(
+        _by_rank, _jobs([it for number, it in enumerate(recordings) if number not in earlier])
+    )
     others = (recording for recording in recordings if recording.rank is None)
     others = (recording for recording in others if not recording.script.endswith(_LAUNCHERS))
     lost = _lost([recordings[number] for number in sorted(earlier)], {it.host for it in ranks.values()})
-    return Recorded(dict(sorted(ranks.items())), tuple(others), lost)
+    script = {rank.script for rank in ranks.values()}
+    return Recorded(
+        ranks, tuple(others), lost, tuple(job for job in before if not _was_repeated(job, script))
+    )
+
+
+def _jobs(recordings: Iterable[Recording]) -> list[list[Recording]]:
+    """The processes of each job, of those that have process groups, where there is one; the last one last."""
+    of_ranks = [recording for recording in recordings if recording.rank is not None]
+    spans = {
+        number: Span(it.host, it.rank, it.started, it.last)
+        for number, it in enumerate(of_ranks)
+        if it.rank is not None
+    }
+    jobs = [[of_ranks[number] for number in sorted(numbers)] for numbers in successive_jobs(spans)]
+    return [job for job in jobs if any(it.groups for it in job)] or jobs[-1:] or [[]]
+
+
+def _by_rank(job: Iterable[Recording]) -> dict[int, Recording]:
+    """Where several took one rank, it is those that were given another that went wrong."""
+    ranks: dict[int, Recording] = {}
+    for recording in sorted(job, key=lambda it: (_took_another(it), it.started)):
+        if recording.rank is not None and (recording.groups or recording.rank not in ranks):
+            ranks[recording.rank] = recording
+    return dict(sorted(ranks.items()))
+
+
+def _was_repeated(job: Mapping[int, Recording], later: Container[str]) -> bool:
+    """Whether a job failed, and its script was started again, as a loop in a shell does."""
+    failed = any(it.raised or it.exit is None or it.exit.status for it in job.values())
+    return failed and any(it.script in later for it in job.values())
 
 
 def _lost(earlier: Iterable[Recording], present: Container[str]) -> dict[str, tuple[int, ...]]:

@@ -12,6 +12,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.trace.rank_guards import is_for_some_ranks
 from ddpdoctor.trace.syntax import (
     FUNCTIONS,
+    assigned_to,
     called_name,
     enclosing_function,
     lines,
@@ -62,7 +63,7 @@ def hyperparameter_set(script: str, name: str) -> Where | None:
             and isinstance(target.slice, ast.Constant)
             and target.slice.value == name
             and ("group" in (base := ast.unparse(target.value)) or base in groups)
-            for target in _targets(node)
+            for target in assigned_to(node)
         )
 
     def schedules(node: ast.AST) -> bool:
@@ -87,7 +88,7 @@ def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
         parts = modules | parameters if maker in ("Parameter", "register_parameter") else modules
         if isinstance(node, ast.Call) and maker in _ADDS:
             return any(isinstance(given, ast.Constant) and given.value in parts for given in node.args)
-        return any(_is_part(target, parts) for target in _targets(node))
+        return any(_is_part(target, parts) for target in assigned_to(node))
 
     return _only(script, parametrizes if "parametrizations" in modules else gives)
 
@@ -114,7 +115,7 @@ def unfreezing(script: str) -> Where | None:
     def lets(node: ast.AST) -> bool:
         if isinstance(node, ast.Call) and called_name(node) == "requires_grad_":
             return not node.args or _is_true(node.args[0])
-        names = (getattr(target, "attr", "") for target in _targets(node))
+        names = (getattr(target, "attr", "") for target in assigned_to(node))
         return isinstance(node, ast.Assign) and "requires_grad" in names and _is_true(node.value)
 
     return _only(script, lets)
@@ -181,7 +182,7 @@ def _decides(file: str, node: ast.expr | ast.stmt) -> Where:
 
 
 def _sets_flag(node: ast.AST) -> TypeGuard[ast.Assign | ast.AugAssign]:
-    return any(getattr(target, "attr", "") == _FLAG for target in _targets(node))
+    return any(getattr(target, "attr", "") == _FLAG for target in assigned_to(node))
 
 
 def _mentions_no_sync(node: ast.AST) -> bool:
@@ -190,16 +191,6 @@ def _mentions_no_sync(node: ast.AST) -> bool:
 
 def _no_sync_of(block: ast.With) -> list[ast.expr]:
     return [item.context_expr for item in block.items if _mentions_no_sync(item)]
-
-
-def _targets(node: ast.AST) -> list[ast.expr]:
-    return (
-        node.targets
-        if isinstance(node, ast.Assign)
-        else [node.target]
-        if isinstance(node, ast.AugAssign)
-        else []
-    )
 
 
 def _is_part(target: ast.expr, parts: set[str]) -> bool:

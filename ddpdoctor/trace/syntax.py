@@ -91,6 +91,13 @@ def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
             yield from own_nodes(child)
 
 
+def assigned_to(node: ast.AST) -> list[ast.expr]:
+    """What a statement assigns to; nothing of what is no assignment."""
+    if isinstance(node, ast.AugAssign | ast.AnnAssign):
+        return [node.target]
+    return node.targets if isinstance(node, ast.Assign) else []
+
+
 def called_name(call: ast.Call) -> str:
     """The name of the function, or of the method, that is called; empty where it has none."""
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))

@@ -6,7 +6,8 @@ from ddpdoctor import registry
 from ddpdoctor.cli.notes import notes
 from ddpdoctor.judge import NotMeasured, Verdict, judge
 from ddpdoctor.model import Source
-from ddpdoctor.trace import Shortened
+from ddpdoctor.trace import RankTrace, Shortened, Trace
+from ddpdoctor.trace.recording import Recording
 from tests.support.traces import healthy
 
 
@@ -35,3 +36,10 @@ def test_what_a_longer_run_may_decide_is_named_whatever_its_reason_says(reason):
     )
     (said,) = notes(trace, verdicts(reason, cut_short=False), None)
     assert "not decided" not in said
+
+
+def test_the_jobs_of_a_launch_line_are_listed():
+    ranks = tuple(RankTrace(rank, recording=Recording(script="/job/evaluate.py")) for rank in range(4))
+    note, *_ = notes(Trace(ranks, before=(healthy(),)), [], None)
+    jobs = "a script on 2 ranks, evaluate.py on 4 ranks"
+    assert note == f"the launch line ran 2 jobs one after the other, and each was judged: {jobs}"

@@ -221,6 +221,13 @@ def test_a_rank_that_a_framework_gave_a_local_rank_alone_is_seen_before_it_joins
 LOCK = (Frame("main", "/jobs/train.py", 7), Frame("Semaphore.acquire", "/usr/lib/python3.11/threading.py", 5))
 
 
+def test_a_rank_that_is_gone_without_a_word_has_vanished_unless_it_had_left_its_process_group() -> None:
+    gone = Process(1 << 30, 1, 0.0, 0, 0, 2)
+    observer = RankObserver(os.getpid())
+    assert observer.vanished({0: gone})
+    assert not observer.vanished({0: replace(gone, destroyed_group=True)})
+
+
 @pytest.mark.parametrize(
     ("heard", "moved", "stack", "activity"),
     [

@@ -202,3 +202,13 @@ def test_after_a_restart_by_which_a_host_has_other_ranks_the_failed_ones_are_his
     assert {rank: process.pid for rank, process in watch.ranks().items()} == {2: 20, 3: 21}
     assert not watch.somebody_failed()
     assert not watch.may_restart()
+
+
+def test_of_two_jobs_of_a_launch_line_the_ranks_are_those_of_the_last(tmp_path: Path) -> None:
+    """Else ranks of an evaluation would wait for those that only trained."""
+    for rank in (0, 1):
+        record = Record(tmp_path, 10 + rank, rank=rank).say(joining({}))
+        record.say(Exit("returned", 4.0)).beat(3.0)
+    records.write(tmp_path / "20.jsonl", records.start(20, 6.0, RANK="0"))
+    watch = looked(tmp_path)
+    assert {rank: process.pid for rank, process in watch.ranks().items()} == {0: 20}

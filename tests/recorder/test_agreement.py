@@ -36,7 +36,7 @@ def test_a_rank_that_does_not_come_is_waited_for_as_long_as_is_said(
 class Rank:
     """One of two, in a loop of which both have shown the same."""
 
-    def __init__(self, number: int, folder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, number: int, folder: Any, monkeypatch: pytest.MonkeyPatch, job: int = 0) -> None:
         self.number, self._monkeypatch = number, monkeypatch
         session: Any = SimpleNamespace(
             folder=str(folder),
@@ -46,7 +46,7 @@ class Rank:
         )
         self._agreement = Agreement(session)
         self._pass: Any = SimpleNamespace(shared="loop-0", agreed=None, at=None, taken=0)
-        (folder / f"agreed-0-pass-loop-0.{number}").write_text("8 8 (True, True)")
+        (folder / f"agreed-0-{job}-pass-loop-0.{number}").write_text("8 8 (True, True)")
 
     def cuts(self, taken: int, *, enough: bool) -> bool:
         self._monkeypatch.setenv("RANK", str(self.number))
@@ -71,3 +71,11 @@ def test_the_other_goes_on_where_that_rank_has_gone_on(ranks: list[Rank]) -> Non
     assert not ranks[1].cuts(8, enough=True)
     assert ranks[0].cuts(9, enough=True)
     assert ranks[1].cuts(9, enough=True)
+
+
+def test_what_the_ranks_of_a_job_agreed_on_says_nothing_of_the_next_job(
+    ranks: list[Rank], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [rank.cuts(8, enough=True) for rank in ranks] == [True, True]
+    next_ranks = [Rank(number, tmp_path, monkeypatch, job=1) for number in range(2)]
+    assert [rank.cuts(8, enough=False) for rank in next_ranks] == [False, False]

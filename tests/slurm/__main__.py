@@ -19,6 +19,8 @@ from tests.support.namespaces import HostsBed
 DDPDOCTOR = (sys.executable, "-m", "ddpdoctor")
 CHECK = ("check", "--nproc", "2", "--quiet", "--format", "json", "--output", "report.json")
 ONE_EACH = ("srun", "--nodes", "2", "--ntasks-per-node", "1", "--cpus-per-task", "2")
+IN_OWN_FOLDER = ("sh", "-c", 'cd "$SLURMD_NODENAME" && exec "$@"', "sh")
+"""A node that is cut off takes the others for lost, and reports that where it can still write."""
 TASKS = ("srun", "--nodes", "2", "--ntasks-per-node", "2", "--cpus-per-task", "1")
 _AS_RANKS = """\
 import os, runpy, sys
@@ -90,14 +92,16 @@ def host_is_cut(cluster: SlurmCluster, folder: Path) -> str:
 
 def told_of_loss(cluster: SlurmCluster, folder: Path, loses: Callable[[HostsBed, int], None]) -> str:
     """What is wrong with the report on a job that loses the second node; srun itself waits longer for it."""
-    words = [*ONE_EACH, *DDPDOCTOR, *CHECK, "--select", "run", str(SCRIPT), "slow"]
+    for node in ("node0", "node1"):
+        (folder / node).mkdir()
+    words = [*ONE_EACH, *IN_OWN_FOLDER, *DDPDOCTOR, *CHECK, "--select", "run", str(SCRIPT), "slow"]
     process = cluster.start(words, folder, {"SCRATCH": str(folder)})
     began = wait_for(folder / "trains")
     loses(cluster.bed, 1)
     report = ""
     while not report.endswith("}\n") and time.monotonic() < began + NAMED_WITHIN:
         time.sleep(0.1)
-        report = (folder / "report.json").read_text()
+        report = (folder / "node0" / "report.json").read_text()
     cluster.mend(1)
     out, err = process.communicate(timeout=SECONDS)
     problems = differences(report, LOST, SCRIPT)

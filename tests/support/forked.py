@@ -24,7 +24,7 @@ from ddpdoctor.job.command import RECORD, Job, JobKind, recorder_options
 from ddpdoctor.job.job_folder import Stopped, read_trace, write_ending, write_job
 from ddpdoctor.job.run import JobRun
 from ddpdoctor.job.supervisor import Supervisor
-from ddpdoctor.judge import judge, merge
+from ddpdoctor.judge import judge, judge_further, merge
 from ddpdoctor.launch import Imagined, Launch
 from ddpdoctor.model import CheckResult, Finding, Outcome, Source
 from ddpdoctor.recorder.options import RecorderOptions
@@ -172,7 +172,11 @@ def _judged(ran: Ran, run: Path) -> Ran:
 def judged_again(ran: Ran, trace: Trace) -> Ran:
     """A script that was run, judged by this trace."""
     broke: list[str] = []
-    merged = merge(judge(Source.RUN, registry.select(Source.RUN), trace, broke.append))
+    checks = registry.select(Source.RUN)
+    verdicts = judge(Source.RUN, checks, trace, broke.append)
+    for job in reversed(trace.before):
+        verdicts += judge_further(Source.RUN, checks, job, broke.append, verdicts)
+    merged = merge(verdicts)
     assert not broke, "\n".join(broke)
     assert not [one for one in merged.results if one.outcome is Outcome.ERROR]
     return replace(ran, trace=trace, results=merged.results, findings=merged.findings)

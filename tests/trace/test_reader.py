@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ddpdoctor.recorder.events.process import GroupEvent, Raised
+from ddpdoctor.recorder.events.process import Exit, GroupEvent, Raised
 from ddpdoctor.redact import mask_files
 from ddpdoctor.trace.reader import read_run
 from tests.support import records
@@ -82,6 +82,38 @@ def test_a_launcher_that_starts_ranks_of_several_sizes_has_lost_no_host(tmp_path
         place(tmp_path, 10 + rank, rank=rank, local=rank, began=1.0, ended=4.0, size=2, host="a")
         place(tmp_path, 20 + rank, rank=rank, local=rank, began=6.0, ended=9.0, size=4, host="b", parent=6)
     assert read_run(tmp_path).lost == {}
+
+
+def test_a_second_torchrun_of_another_size_is_no_lost_host_of_the_first_which_started_again(tmp_path):
+    """A launch line trains on two processes, which fail once, and evaluates on one; both jobs are called none."""
+    for attempt, began in enumerate((1.0, 6.0)):
+        for local in (0, 1):
+            pid = 10 * attempt + local
+            place(tmp_path, pid, rank=local, local=local, began=began, ended=began + 3, size=2, host="a")
+    place(tmp_path, 50, rank=0, local=0, began=20.0, ended=29.0, parent=6, size=1, host="a")
+    assert {rank: recording.pid for rank, recording in read_run(tmp_path).ranks.items()} == {0: 50}
+
+
+def test_a_job_that_ran_before_is_kept_unless_it_failed_and_was_repeated(tmp_path):
+    for local in (0, 1):
+        place(tmp_path, 10 + local, rank=local, local=local, began=1.0, ended=4.0, size=2)
+    place(tmp_path, 20, rank=0, local=0, began=6.0, ended=9.0, parent=6, size=1)
+    recorded = read_run(tmp_path)
+    assert list(recorded.ranks) == [0]
+    assert recorded.before == ()  # no process of it has said how it ended
+    for local in (0, 1):
+        records.write(tmp_path / f"{10 + local}.jsonl", Exit("returned", 4.5))
+    (before,) = read_run(tmp_path).before
+    assert {rank: recording.pid for rank, recording in before.items()} == {0: 10, 1: 11}
+
+
+def test_a_script_without_a_group_that_follows_on_each_rank_is_no_job(tmp_path):
+    """As a shell that torchrun starts runs one after the other."""
+    write(tmp_path, 10, given=0, joined=0, began=1.0)
+    records.write(tmp_path / "20.jsonl", records.start(20, 5.0, RANK="0"))
+    recorded = read_run(tmp_path)
+    assert recorded.ranks[0].pid == 10
+    assert recorded.before == ()
 
 
 def test_processes_that_run_at_one_time_are_of_one_attempt_whatever_they_call_themselves(tmp_path):

@@ -64,6 +64,18 @@ def test_the_exit_status_of_a_launcher_whose_job_slurm_ended_is_none_of_a_rank()
     skipped("DD304", Source.RUN, replace(run, slurm=SlurmEnd("OUT_OF_MEMORY")))
 
 
+def test_a_command_that_ends_before_it_starts_a_rank_is_none() -> None:
+    output = ("run.sh: line 2: torchrun: command not found",)
+    finding = only_finding("DD304", Source.RUN, broken(RankTrace(0, exit_code=127, output=output)))
+    assert finding.headline == (
+        "the command ended with exit status 127, and no process of it was seen to import torch"
+    )
+    assert (finding.ranks, finding.evidence[0].text) == ((), output[0])
+    assert "activate the environment" in finding.fix
+    usage = RankTrace(0, exit_code=2, output=("usage: train.py [-h] --data DATA",))
+    assert "give the script its arguments" in only_finding("DD304", Source.RUN, broken(usage)).fix
+
+
 def test_the_process_that_started_the_ranks_may_fail_after_they_have_ended():
     raised = Raised("AssertionError", "Process group cannot be None", 30.0, at=where(57, "cleanup"))
     parent = changed(recording(0), pid=99, raised=raised)

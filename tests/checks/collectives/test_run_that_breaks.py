@@ -64,7 +64,7 @@ def test_one_mistake_is_one_finding_whatever_rank_its_message_names():
 
 
 def test_a_rank_without_an_exception_is_shown_by_its_last_lines():
-    trace = broken(RankTrace(0, exit_code=3, output=("config not found",)))
+    trace = broken(RankTrace(0, exit_code=3, output=("config not found",)), RankTrace(1))
     finding = only_finding("DD304", Source.RUN, trace)
     assert finding.headline == "rank 0 ended with exit status 3 in the training run"
     assert finding.evidence[0].text == "config not found"
