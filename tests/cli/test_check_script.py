@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import Done, apart, ddpdoctor
+from tests.support.command import Done, apart, ddpdoctor, free_port
 from tests.support.processes import running_below, wait_until
 from tests.support.timelines import events_of
 
@@ -187,17 +187,13 @@ def main(rank, world_size, port):
 
 
 if __name__ == "__main__":
-    import socket
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    mp.spawn(main, args=(2, port), nprocs=2)
+    mp.spawn(main, args=(2, sys.argv[1]), nprocs=2)
 """
 
 
 def test_mp_spawn_behind_two_dashes(tmp_path: Path) -> None:
     write(tmp_path, SPAWNS)
-    done = check(tmp_path, "--", sys.executable, "train.py")
+    done = check(tmp_path, "--", sys.executable, "train.py", str(free_port()))
     finding = only_finding(done)
     assert finding["headline"] == "rank 1 failed with LookupError 'gone' in the training run"
     assert (finding["where"]["file"], finding["where"]["line"]) == (

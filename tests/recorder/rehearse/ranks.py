@@ -1,6 +1,6 @@
 """Runs scripts as ranks of a rehearsal: imports torch once, then forks the ranks of one script after another.
 
-    python ranks.py RANKS HOSTS RECORDS SCRIPT...
+    python ranks.py RANKS HOSTS PORT RECORDS SCRIPT...
 
 Ends with 1 if any script did; writes each rank's events and output into the folder RECORDS.
 """
@@ -10,7 +10,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -67,11 +66,8 @@ def run_rank(script, rank, ranks, hosts, folder, port):
     os._exit(status)
 
 
-def run(script, ranks, hosts, folder):
+def run(script, ranks, hosts, folder, port):
     """All ranks of one script; answers whether every one ended well."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     children = []
     for rank in range(ranks):
         child = os.fork()
@@ -99,9 +95,8 @@ if __name__ == "__main__":
     import torch.distributed.optim
 
     torch.set_num_threads(1)
-    here = Path(sys.argv[3])
-    ended = {
-        Path(name).stem: run(Path(name), int(sys.argv[1]), int(sys.argv[2]), here) for name in sys.argv[4:]
-    }
+    ranks, hosts, port = (int(number) for number in sys.argv[1:4])
+    here = Path(sys.argv[4])
+    ended = {Path(name).stem: run(Path(name), ranks, hosts, here, port) for name in sys.argv[5:]}
     (here / "ended.json").write_text(json.dumps(ended), encoding="utf-8")
     sys.exit(not all(ended.values()))

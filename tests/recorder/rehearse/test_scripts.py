@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import free_port
+
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).resolve().parent
@@ -44,6 +46,7 @@ def launch(folder, hosts, ranks, names):
         str(HERE / "ranks.py"),
         str(ranks),
         str(hosts),
+        str(free_port()),
         str(folder),
         *names,
     ]
@@ -126,11 +129,3 @@ def test_processes_that_a_script_spawns_are_rehearsed_too(tmp_path):
     assert (done.returncode, done.stdout) == (0, "spawned 2\n"), done.stderr
     used = [event for path in tmp_path.glob("*.json") for event in events(path) if event.get("how") == "use"]
     assert sorted(event["index"] for event in used) == [0, 1]
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
