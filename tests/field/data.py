@@ -82,14 +82,16 @@ def images(
             picture.save(place / f"{names.format(number=number)}.{kind}")
 
 
-def array(at: Path, shape: list[int], below: int = 0, dtype: str = "float32") -> None:
-    """A NumPy array: integers below a number, or floats of a normal distribution."""
+def array(at: Path, shape: list[int], below: int = 0, dtype: str = "float32", count: int = 0) -> None:
+    """A NumPy array: integers below a number, or floats of a normal distribution; with a count, so many in a folder."""
     import numpy
 
-    at.parent.mkdir(parents=True, exist_ok=True)
+    places = [at / f"{number}.npy" for number in range(count)] or [at]
     generator = numpy.random.default_rng(0)
-    values = generator.integers(below, size=shape) if below else generator.normal(size=shape)
-    numpy.save(at, values.astype(dtype))
+    for place in places:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        values = generator.integers(below, size=shape) if below else generator.normal(size=shape)
+        numpy.save(place, values.astype(dtype))
 
 
 def table(
