@@ -127,7 +127,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 def _watch_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def exit(status: Any = None, /) -> Any:
-        ends.asked = {"at": session.here(), "status": _number(status)}
+        ends.asked = {"at": session.here(), "status": exit_status(status)}
         return original(status)
 
     return exit
@@ -138,12 +138,12 @@ def _watch_hard_exit(session: Session, ends: _Ends, original: Callable[..., Any]
     def _exit(status: int) -> Any:
         if not session.in_worker:
             guarded(ends.look)()  # the script's own excepthook may end it
-            guarded(tell_exit)(session, "os._exit", at=session.here(), status=_number(status))
+            guarded(tell_exit)(session, "os._exit", at=session.here(), status=exit_status(status))
         return original(status)
 
     return _exit
 
 
-def _number(status: Any) -> int:
-    """The exit status that Python makes of what sys.exit was given: None is 0, and a message is 1."""
-    return int(status if isinstance(status, int) else bool(status))
+def exit_status(status: Any) -> int:
+    """What the parent sees of what sys.exit was given: None is 0, a message is 1, and -1 is 255, no signal."""
+    return status & 0xFF if isinstance(status, int) else int(status is not None)

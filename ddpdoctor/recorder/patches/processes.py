@@ -13,7 +13,7 @@ from typing import Any
 
 from ..guard import guarded
 from ..session import Session
-from .ends import tell_exit, tell_raised
+from .ends import exit_status, tell_exit, tell_raised
 
 
 def install(session: Session) -> None:
@@ -28,7 +28,7 @@ def _watch_run(session: Session, original: Callable[..., Any]) -> Callable[..., 
         try:
             result = original(self)
         except SystemExit as end:
-            _tell_end(session, "exit", None, end.code)
+            _tell_end(session, "exit", None, exit_status(end.code))
             raise
         except BaseException as error:
             _tell_end(session, "exception", error, 1)
