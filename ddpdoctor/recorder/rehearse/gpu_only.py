@@ -27,6 +27,8 @@ def install(placement: Placement, patches: Patches, note: Callable[[str, str], N
     # The length of each step is the CPU's business, on GPUs too.
     for pack in (torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence):
         placement.rules[pack] = functools.partial(_mark_first, placement)
+    for histc in (torch.histc, torch.Tensor.histc):
+        placement.rules[histc] = functools.partial(_histogram, placement)
 
 
 def _mark_first(
@@ -37,6 +39,21 @@ def _mark_first(
     if gpu is not None:
         mark(result[0], gpu)
     return result
+
+
+def _histogram(
+    placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The CPU counts floats alone."""
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        values = args[0] if args else kwargs["input"]
+        if values.is_floating_point():
+            return plain(func, args, kwargs)
+        rest = {name: value for name, value in kwargs.items() if name != "input"}
+        return plain(func, (values.double(), *args[1:]), rest).to(values.dtype)
+
+    return placement.place(counted, args, kwargs)
 
 
 def _data_parallel(patches: Patches, note: Callable[[str, str], None]) -> None:

@@ -37,6 +37,12 @@ assert not host.expand_as(gpu).is_cuda
 assert not torch.tensor([1.0, 2.0]).is_cuda
 assert not gpu.cpu().is_cuda
 
+# A GPU counts integers too.
+counts = torch.arange(4).to("cuda:0").histc(bins=2, min=0, max=3)
+assert counts.device.type == "cuda"
+assert (counts.dtype, counts.tolist()) == (torch.int64, [2, 2])
+assert torch.histc(gpu, 2).is_cuda
+
 # Lengths of packed sequences are on the CPU, as they are where there are GPUs.
 padded, lengths = torch.ones(2, 3, 4, device="cuda:1", requires_grad=True), torch.tensor([3, 2])
 packed = nn.utils.rnn.pack_padded_sequence(padded, lengths, batch_first=True)
