@@ -13,6 +13,7 @@ from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.clock_names import ClockName, named_by_clocks
 from ddpdoctor.trace.files import is_named, is_of_training
+from ddpdoctor.trace.handled_exceptions import is_caught
 from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as
@@ -24,6 +25,8 @@ _MADE = ("mkdir", *_RACING)
 _ONCE = {"mkdir": "make", "remove": "remove", "rename": "move"}
 """What succeeds on one rank only."""
 _TOO_LATE = (r"^FileExistsError: ", r"^FileNotFoundError: ")
+_FOUND_THERE = ("FileExistsError", "OSError", "IOError", "EnvironmentError", "Exception", "BaseException")
+"""What an ``except`` names that catches FileExistsError."""
 _LOCK, _LOG = ".lock", ".log"
 """Suffixes of files that several processes open by design: locks, and logs to which each of them adds (DD606)."""
 _MOST_PATHS = 4
@@ -204,12 +207,17 @@ def _asked_then_made(
             if made.action not in _MADE or _is_intended(made, intended):
                 continue
             asked = _asked_by_others(recordings, rank, made)
-            if not asked or is_for_some_ranks(made.at):
+            if not asked or is_for_some_ranks(made.at) or _may_come_too_late(made):
                 continue
             events: dict[int, FileEvent | PathAsked] = {rank: made, **asked}
             if not _take_turns(order, events) and not _locked(recordings, events):
                 results.append((made, tuple(sorted(events))))
     return results
+
+
+def _may_come_too_late(made: FileEvent) -> bool:
+    """Whether the script catches that a folder is there by the time that it makes it."""
+    return made.action == "mkdir" and made.at is not None and is_caught(made.at, _FOUND_THERE)
 
 
 def _asked_by_others(recordings: Mapping[int, Recording], rank: int, made: FileEvent) -> dict[int, PathAsked]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from ddpdoctor.blame.failure import tells_of_a_peer
 from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
 from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.standing import Standing
+from ddpdoctor.model import Where
 from ddpdoctor.trace.loop_exits import last_update
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import is_after_loops, name_of, share_a_loop
@@ -53,6 +54,25 @@ def _of_node(node: ast.AST, line: int, tried: int) -> Way | None:
         return Way.MAY_END
     before = [*node.body, *node.handlers, *node.orelse]
     return Way.GOES_ON if tried in lines(*before) and line in lines(*node.finalbody) else None
+
+
+def is_caught(where: Where, names: Collection[str]) -> bool:
+    """Whether a line stands in a ``try`` that catches one of these exceptions, and does not always raise again."""
+    tree = parsed(where.file)
+    tries = (node for node in ast.walk(tree) if isinstance(node, _TRY)) if tree else ()
+    return any(
+        where.line in lines(*node.body)
+        and any(
+            _catches(handler, names) and not isinstance(handler.body[-1], ast.Raise)
+            for handler in node.handlers
+        )
+        for node in tries
+    )
+
+
+def _catches(handler: ast.ExceptHandler, names: Collection[str]) -> bool:
+    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in names) for kind in caught)
 
 
 def ends_its_work(standing: Standing, recording: Recording | None) -> bool:

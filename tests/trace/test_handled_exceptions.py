@@ -2,7 +2,8 @@
 
 import pytest
 
-from ddpdoctor.trace.handled_exceptions import Way, way_of
+from ddpdoctor.model import Where
+from ddpdoctor.trace.handled_exceptions import Way, is_caught, way_of
 
 SCRIPT = """\
 try:
@@ -56,3 +57,22 @@ def test_a_file_that_does_not_tell(tmp_path, text):
     if text is not None:
         file.write_text(text)
     assert way_of(str(file), 1, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("clause", "caught"),
+    [
+        ("except OSError as error:\n    if error.errno != 17:\n        raise", True),
+        ("except (KeyError, FileExistsError):\n    pass", True),
+        ("except:\n    pass", True),
+        ("except KeyError:\n    pass", False),
+        ("except OSError:\n    raise", False),
+        ("finally:\n    pass", False),
+    ],
+)
+def test_a_try_that_catches(tmp_path, clause, caught):
+    file = tmp_path / "script.py"
+    file.write_text(f"try:\n    make()\n{clause}\nmake()\n")
+    names = ("OSError", "FileExistsError")
+    assert is_caught(Where(str(file), 2, "<module>"), names) is caught
+    assert not is_caught(Where(str(file), 3 + len(clause.splitlines()), "<module>"), names)
