@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.cli import run
+from ddpdoctor.host.system_calls import call_of
 from tests.support.command import SECONDS, Done, ddpdoctor
 from tests.support.processes import alive, wait_until
 
@@ -115,6 +116,9 @@ def running(folder: Path, script: str, **options: object) -> Iterator[Job]:
 @pytest.fixture(scope="module")
 def stuck(tmp_path_factory) -> Iterator[Job]:
     with running(tmp_path_factory.mktemp("stuck"), SCRIPT.format(late=LOCK)) as job:
+        for pid, call in zip(job.pids, ("futex", "select"), strict=True):
+            process = Path("/proc", pid)
+            wait_until(lambda process=process, call=call: call_of(process, int(process.name)).text == call)
         yield job
 
 
