@@ -32,7 +32,8 @@ class Parts:
         self.known: dict[int, tuple[weakref.ref[Any], Wrapper, bool]] = {}
         self.wholes: dict[type, list[Wrapper]] = {}
         self.shadows: dict[int, tuple[weakref.ref[Any], Wrapper, int] | None] = {}
-        self.told_shadows: dict[int, int] = {}
+        self.calls_of_copies: dict[tuple[int, bool], int] = {}
+        """The training step of a copy's last call, with autograd or without it."""
         self._of_children: dict[type, tuple[Any, Any]] = {}
         """Classes of children alone: what they define as ``__call__``, and the patch."""
         training.when_looking.append(self._switch)
@@ -112,21 +113,27 @@ class Parts:
 
     def _look_at_copy(self, module: Any) -> None:
         candidates = self.wholes.get(type(module))
-        if not candidates or self.training.torch.is_grad_enabled() or self.training.in_backward:
+        if not candidates or self.training.in_backward:
             return
         shadow = self._shadow(module, candidates)
-        steps = self.training.session.steps
-        if (
-            shadow is None
-            or self.told_shadows.get(id(module)) == steps
-            or len(self.told_shadows) > _MOST_SHADOWS
-        ):
+        grad = self.training.torch.is_grad_enabled()
+        if shadow is None or not self._is_told(module, grad=grad):
             return
-        self.told_shadows[id(module)] = steps
+        if grad and any(parameter.requires_grad for parameter in module.parameters()):
+            return  # it may be trained
         named = [*names_inside(module), *module.named_buffers()]
         values = digests(self.training.torch, [tensor for _, tensor in named])
         weights, at = by_name((name for name, _ in named), values), self.training.session.here()
         self.training.session.event(Shadow(shadow[1].index, shadow[2], time.monotonic(), at, weights))
+
+    def _is_told(self, copy: Any, *, grad: bool) -> bool:
+        """Once in a step; of a copy that is called in every step, as a teacher is, in detailed ones."""
+        steps, key = self.training.session.steps, (id(copy), grad)
+        before = self.calls_of_copies.get(key)
+        if before == steps or len(self.calls_of_copies) > _MOST_SHADOWS:
+            return False
+        self.calls_of_copies[key] = steps
+        return self.training.session.detailed or before != steps - 1
 
     def _shadow(self, module: Any, candidates: list[Wrapper]) -> tuple[weakref.ref[Any], Wrapper, int] | None:
         known = self.shadows.get(id(module))

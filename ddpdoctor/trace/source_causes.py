@@ -46,8 +46,10 @@ _SETTINGS = {"args", "cfg", "config", "opt", "options"}
 """What has attributes named like parts of a model, and is none."""
 _SCHEDULE = re.compile(r"LR$|^get_\w*schedule")
 """What makes a learning-rate scheduler, of torch and of transformers."""
-_UPDATE = re.compile(r"(?i)\bema|_ema|swa|averag|shadow|model|net\b")
+_UPDATE = re.compile(r"(?i)\bema|_ema|swa|averag|shadow|teacher|target|model|net\b")
 """In a call of something named update, of what averages weights: no meter and no progress bar."""
+_MIXES = ("lerp_", "mul_", "copy_", "_foreach_lerp_", "_foreach_mul_")
+"""What updates an average of weights in place."""
 
 
 def hyperparameter_set(script: str, name: str) -> Where | None:
@@ -132,8 +134,13 @@ def guarded_update(script: str) -> Where | None:
         is_update = isinstance(node, ast.Call) and "update" in called_name(node)
         return is_update and _UPDATE.search(ast.unparse(node)) is not None
 
-    guarded = [line for line in _lines(script, updates) if is_for_some_ranks(line)]
-    return guarded[0] if len(guarded) == 1 else None
+    def mixes(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and called_name(node) in _MIXES
+
+    for wanted in (updates, mixes):
+        if guarded := {line for line in _lines(script, wanted) if is_for_some_ranks(line)}:
+            return guarded.pop() if len(guarded) == 1 else None
+    return None
 
 
 def sync_decision(backward: Where | None, script: str) -> Where | None:

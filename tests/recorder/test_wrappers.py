@@ -206,3 +206,20 @@ def test_torch_compile_makes_the_same_graphs(tmp_path):
     alone = run_forked(script, tmp_path / "alone", record=False)
     assert recorded.outputs == alone.outputs
     assert recorded.finals == alone.finals
+
+
+def test_teachers_are_looked_at_in_detailed_steps(tmp_path):
+    seen = record(
+        tmp_path,
+        """
+        model = DDP(nn.Linear(4, 2))
+        frozen, trained = nn.Linear(4, 2).requires_grad_(False), nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(400):
+            data = torch.randn(3, 4)
+            (model(data) - frozen(data) - trained(data)).square().sum().backward()
+            optimizer.step()
+        """,
+    )
+    detailed = [step for step in seen.steps if step.forwards]
+    assert len(seen.events(Shadow)) == len(detailed) < 400

@@ -223,6 +223,19 @@ def test_names_of_collectives_that_others_have_too(tmp_path, head, call, is_coll
     assert (guarded_collective(read(tmp_path, script)) is not None) == is_collective
 
 
+@pytest.mark.parametrize(
+    "update",
+    [
+        "teacher.update(student.module)",
+        "for a, p in zip(old, new): a.mul_(0.9).add_(p, alpha=0.1)",
+        "torch._foreach_lerp_(old, new, 0.1)",
+    ],
+)
+def test_other_updates_of_an_average_on_some_ranks(tmp_path, update):
+    script = f"scores.update(loss)\nif rank == 0:\n    {update}\n"
+    assert guarded_update(read(tmp_path, script)) == Where(str(tmp_path / "train.py"), 3, "<module>")
+
+
 def test_what_gathers_is_called_on_all(tmp_path):
     assert guarded_collective(read(tmp_path, SAVE)) is None
 

@@ -253,7 +253,7 @@ class Collective(Event):
 
 @dataclass(slots=True)
 class Shadow(Event):
-    """An unwrapped copy of a wrapped module, an average of its weights for instance, at a no-grad forward."""
+    """A copy of a wrapped module, an average of its weights for instance, at a forward that does not train it."""
 
     wrapper: int
     """The wrapper whose parameters have the same names and shapes."""
