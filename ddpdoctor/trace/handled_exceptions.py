@@ -15,7 +15,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.trace.loop_exits import last_update
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import is_after_loops, name_of, share_a_loop
-from ddpdoctor.trace.syntax import lines, parsed
+from ddpdoctor.trace.syntax import called_name, lines, parsed
 
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))  # the second is new in Python 3.11
 
@@ -57,22 +57,25 @@ def _of_node(node: ast.AST, line: int, tried: int) -> Way | None:
 
 
 def is_caught(where: Where, names: Collection[str]) -> bool:
-    """Whether a line stands in a ``try`` that catches one of these exceptions, and does not always raise again."""
+    """Whether a line stands in a ``try`` that catches one of these exceptions, and does not always raise again, or in
+    a ``with contextlib.suppress``."""
     tree = parsed(where.file)
-    tries = (node for node in ast.walk(tree) if isinstance(node, _TRY)) if tree else ()
-    return any(
-        where.line in lines(*node.body)
-        and any(
-            _catches(handler, names) and not isinstance(handler.body[-1], ast.Raise)
-            for handler in node.handlers
-        )
-        for node in tries
-    )
+    around = (node for node in ast.walk(tree) if isinstance(node, (*_TRY, ast.With))) if tree else ()
+    return any(where.line in lines(*node.body) and _catches(node, names) for node in around)
 
 
-def _catches(handler: ast.ExceptHandler, names: Collection[str]) -> bool:
-    caught = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in names) for kind in caught)
+def _catches(node: ast.AST, names: Collection[str]) -> bool:
+    if isinstance(node, ast.With):
+        calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+        kinds = [kind for call in calls if called_name(call) == "suppress" for kind in call.args]
+        return any(_is_one_of(kind, names) for kind in kinds)
+    handlers = [it for it in getattr(node, "handlers", ()) if not isinstance(it.body[-1], ast.Raise)]
+    return any(handler.type is None or _is_one_of(handler.type, names) for handler in handlers)
+
+
+def _is_one_of(kind: ast.expr, names: Collection[str]) -> bool:
+    kinds = kind.elts if isinstance(kind, ast.Tuple) else [kind]
+    return any(isinstance(kind, ast.Name) and kind.id in names for kind in kinds)
 
 
 def ends_its_work(standing: Standing, recording: Recording | None) -> bool:

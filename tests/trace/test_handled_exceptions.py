@@ -60,19 +60,23 @@ def test_a_file_that_does_not_tell(tmp_path, text):
 
 
 @pytest.mark.parametrize(
-    ("clause", "caught"),
+    ("head", "clause", "caught"),
     [
-        ("except OSError as error:\n    if error.errno != 17:\n        raise", True),
-        ("except (KeyError, FileExistsError):\n    pass", True),
-        ("except:\n    pass", True),
-        ("except KeyError:\n    pass", False),
-        ("except OSError:\n    raise", False),
-        ("finally:\n    pass", False),
+        ("try", "except OSError as error:\n    if error.errno != 17:\n        raise", True),
+        ("try", "except (KeyError, FileExistsError):\n    pass", True),
+        ("try", "except:\n    pass", True),
+        ("try", "except KeyError:\n    pass", False),
+        ("try", "except OSError:\n    raise", False),
+        ("try", "finally:\n    pass", False),
+        ("with contextlib.suppress(FileExistsError)", "", True),
+        ("with lock, suppress(KeyError, OSError)", "", True),
+        ("with suppress(KeyError)", "", False),
+        ("with lock(OSError)", "", False),
     ],
 )
-def test_a_try_that_catches(tmp_path, clause, caught):
+def test_an_exception_is_caught(tmp_path, head, clause, caught):
     file = tmp_path / "script.py"
-    file.write_text(f"try:\n    make()\n{clause}\nmake()\n")
+    file.write_text(f"{head}:\n    make()\n{clause}\nmake()\n")
     names = ("OSError", "FileExistsError")
     assert is_caught(Where(str(file), 2, "<module>"), names) is caught
-    assert not is_caught(Where(str(file), 3 + len(clause.splitlines()), "<module>"), names)
+    assert not is_caught(Where(str(file), len(file.read_text().splitlines()), "<module>"), names)
