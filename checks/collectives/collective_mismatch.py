@@ -83,7 +83,7 @@ class CollectiveMismatch(StandstillCheck):
     code = "DD302"
     title = "ranks run the same collectives"
     fix_with = CALLED_BY_ALL
-    explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
+    explained_by = ("DD005", "DD011", "DD106", "DD204", "DD214", "DD225", "DD308")
     raises = (_DETAIL, _GLOO_SIZE, *_NCCL_SIZE, _UNNAMED)
     log_words = (
         "mismatch between collectives",

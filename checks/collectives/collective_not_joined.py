@@ -58,7 +58,7 @@ class CollectiveNotJoined(StandstillCheck):
     names_no_cause_in = (Source.LOG,)
     explained_by = (
         "DD315",
-        *("DD004", "DD005", "DD106", "DD204", "DD214", "DD225"),
+        *("DD004", "DD005", "DD011", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD305", "DD308", "DD309"),
     )
     log_words = (

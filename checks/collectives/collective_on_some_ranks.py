@@ -41,7 +41,7 @@ class CollectiveOnSomeRanks(StandstillCheck):
     title = "collectives run on every rank"
     patches = ("call_module", "out_of_rank_guard")
     fix_with = CALLED_BY_ALL
-    explained_by = ("DD005", "DD106", "DD204", "DD214", "DD225", "DD308")
+    explained_by = ("DD005", "DD011", "DD106", "DD204", "DD214", "DD225", "DD308")
 
     def examine_ended(self, trace: Trace) -> Judgement:
         diverged = divergence_of(trace)

@@ -28,7 +28,7 @@ _CONNECTION_WARNING = re.compile(
     r"^(?:\[rank\d+\]:)?\s*frame #\d+: |TCPStore\.cpp|socket\.cpp|Exception raised from "
 )
 """Lines of torch's warnings about connections, and the C++ frames below them."""
-_PEER_MISSING = ("DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD306", "DD308", "DD309")
+_PEER_MISSING = ("DD011", "DD106", "DD225", "DD301", "DD302", "DD303", "DD305", "DD306", "DD308", "DD309")
 """Problems that leave a rank alone in a collective."""
 _FILE_CHANGED = ("DD401", "DD402", "DD020")
 """Problems in which a rank finds no file, a partial one or an unexpected one, because of another rank."""
@@ -81,8 +81,6 @@ _LAST_ERROR = "Last error:"
 """In NCCL's message, above its most specific line."""
 _LAST_LINES = 10
 """Of the output of a rank that ended without an exception."""
-_OLD_ADDRESS = "connectFullMesh failed"
-"""In gloo's message where a rank does not answer at the address that the store has."""
 _FIND_EXIT = "find what ends the process there: sys.exit, os._exit"
 _FIX_STATUS = {
     126: "make the program executable: chmod +x PROGRAM",
@@ -390,7 +388,7 @@ def _with_errors_of_their_own(trace: Trace, first: RankTrace) -> list[RankTrace]
 
 def _met_in_an_old_store(first: RankTrace) -> bool:
     shared = first.recording and first.recording.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return bool(shared and first.failure and _OLD_ADDRESS in first.failure.message)
+    return bool(shared and first.failure and first.failure.at_closed_address)
 
 
 def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> str:
@@ -413,7 +411,7 @@ def _explained_by(first: RankTrace, trace: Trace) -> tuple[str, ...]:
     """The checks whose problem ends in this exception; a finding of theirs replaces this one."""
     if first.failure is None:
         return ()
-    if first.failure.of_a_victim:
+    if first.failure.of_a_victim or first.failure.at_closed_address:
         return _PEER_MISSING
     owner = registry.by_exception(f"{first.failure.type}: {first.failure.message}")
     codes = (owner.code,) if owner else _UNREADY_REDUCER if _UNDEFINED in first.failure.message else ()

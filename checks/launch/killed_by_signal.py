@@ -108,7 +108,7 @@ _FIX_OF = {
 _WORKER = (
     r"DataLoader worker .{0,40}is killed by signal: (?P<name>Segmentation fault|Aborted|Illegal instruction)"
 )
-_LEADS_TO_MISMATCH = ("DD106", "DD204", "DD225", "DD303", "DD305", "DD308", "DD309")
+_LEADS_TO_MISMATCH = ("DD011", "DD106", "DD204", "DD225", "DD303", "DD305", "DD308", "DD309")
 """Problems after which ranks meet in different collectives, which gloo may end by an abort."""
 _WATCHDOG_LOST = (
     r"(?:watchdog thread terminated with|raised the following async) exception: "

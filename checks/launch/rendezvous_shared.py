@@ -1,6 +1,13 @@
+from collections.abc import Mapping
+
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Confidence, Judgement
+from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
+from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.text import ranks_phrase
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.new_groups import store_place
+from ddpdoctor.trace.recording import Recording
 
 _CLOSED = r"RendezvousClosedError|rendezvous .{0,80}(?:has been|is) closed"
 _TOO_MANY = (
@@ -9,27 +16,69 @@ _TOO_MANY = (
 
 
 class RendezvousShared(Check):
-    """Two launches share one rendezvous, or join one that an earlier launch left.
+    """Two launches share one rendezvous, or two process groups of one launch do, one after the other.
 
     What it finds:
-        More ranks in the store than the job has, or a rendezvous that was closed before this job joined it.
+        More ranks in the store than the job has, or a rendezvous that was closed before this job joined it. Or ranks
+        that destroyed their default process group and initialized another one with the same store.
 
     Why it matters:
         Ranks of two launches join the same store: a torchrun for each task of srun, a launcher inside a launcher, two
         jobs with the same address and port, or a job that uses the id of an earlier one. Neither group is complete.
+        Within one launch, a second process group finds the keys of the first one in the store, with the addresses of
+        connections that are closed: ranks wait for each other, or lose their connections.
 
     Example:
         srun --ntasks 8 torchrun --nproc-per-node 8 ... starts eight launchers on each node, and all join one store.
+        A cross-validation that initializes and destroys the process group for each fold.
 
     Fix:
         Start one launcher on each node, and give each job its own port and id:
             srun --ntasks-per-node 1 torchrun --rdzv-id $SLURM_JOB_ID --rdzv-endpoint NODE0:PORT ...
+        Initialize the process group once for all folds, and destroy it after the last one.
     """
 
     code = "DD011"
-    title = "the rendezvous belongs to one launch"
+    title = "the rendezvous belongs to one process group of one launch"
     raises = (_CLOSED, _TOO_MANY)
     log_words = ("store based barrier", "store-based barrier", "RendezvousClosedError")
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        recordings = trace.recordings_of_several()
+        again = {
+            rank: events for rank, recording in recordings.items() if (events := _joined_again(recording))
+        }
+        if again:
+            return self._joined_again(again, recordings, broke=_lost_each_other(trace, again))
+        trace.require_end()
+        return Passed(f"{ranks_phrase(recordings)} met once in each store")
+
+    def _joined_again(
+        self,
+        again: Mapping[int, tuple[GroupEvent, GroupEvent]],
+        recordings: Mapping[int, Recording],
+        *,
+        broke: bool,
+    ) -> Finding:
+        first, second = next(iter(again.values()))
+        ranks = tuple(again)
+        headline = (
+            f"{ranks_phrase(ranks)} initialized the default process group again in the store of the first one"
+        )
+        report = self.fail if broke else self.warn
+        return report(
+            headline if broke else f"{headline}, which went well this time",
+            why="The store still has the keys of the first group: counters that say that every rank is there, and "
+            "addresses of connections that are closed. The second group reads them where it comes before its peers, "
+            "so ranks wait for each other for ever, or lose their connections. PyTorch does not support this.",
+            fix="initialize the process group once, before the loop, and destroy it after the loop\n"
+            "or give each group keys of its own, in a store that outlives them all:\n"
+            'dist.init_process_group(backend, store=dist.PrefixStore(f"fold{fold}", store), rank=rank, '
+            "world_size=world_size)",
+            ranks=ranks,
+            where=second.at,
+            evidence=(Evidence(f"first initialized at {store_place(first)}", ranks, first.at),),
+        )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_TOO_MANY)
@@ -39,3 +88,29 @@ class RendezvousShared(Check):
             reason = log.reason(_CLOSED)
             headline = "the rendezvous was closed before this job joined it"
         return self.fail(headline, confidence=Confidence.LIKELY, **log_fields(reason))
+
+
+def _joined_again(recording: Recording) -> tuple[GroupEvent, GroupEvent] | None:
+    """The group that a rank destroyed and the first attempt to make another one in its store; None where none did."""
+    made: dict[str, GroupEvent] = {}
+    destroyed: dict[str, GroupEvent] = {}
+    for event in recording.groups:
+        if event.action == "destroy":
+            destroyed |= made
+            made = {}
+        elif event in recording.joinings and "store" not in event.arguments:
+            address = store_place(event)
+            if address in destroyed:
+                return destroyed[address], event
+            if event.action == "init" and event.size != 1:
+                made[address] = event
+    return None
+
+
+def _lost_each_other(trace: Trace, again: Mapping[int, object]) -> bool:
+    """Whether the run hangs, or broke where a rank that joined again lost its peers."""
+    first = trace.first_to_break()
+    if first is None or trace.timed_out:
+        return trace.timed_out and not trace.out_of_time
+    not_met = first.failure is not None and first.failure.at_closed_address
+    return first.rank in again and (first.is_victim or not_met)

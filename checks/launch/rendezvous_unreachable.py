@@ -14,7 +14,7 @@ from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import quote, show_value
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.new_groups import joined_with
+from ddpdoctor.trace.new_groups import joined_with, store_place
 
 _CLIENTS = r"Timed out after .{1,40} waiting for clients\. (?P<came>\d+)/(?P<all>\d+) clients joined"
 _BARRIER = (
@@ -148,7 +148,7 @@ class RendezvousUnreachable(Check):
         return Passed(f"{ranks_phrase(trace.recordings())} met")
 
     def _none_joined(self, waiting: Mapping[int, GroupEvent]) -> Finding:
-        places = {rank: _place(event) for rank, event in waiting.items()}
+        places = {rank: store_place(event) for rank, event in waiting.items()}
         first, *others = dict.fromkeys(places.values())
         return self.fail(
             f"{ranks_phrase(waiting)} connect to {1 + len(others)} different addresses, and none reaches the store"
@@ -208,15 +208,6 @@ def _connecting(rank: RankTrace) -> GroupEvent | None:
         return None
     groups = rank.recording.groups if rank.recording else ()
     return next((event for event in groups[-1:] if event.action == "joining"), None)
-
-
-def _place(event: GroupEvent) -> str:
-    """Where the rank connects to the store."""
-    method = str(event.arguments.get("init_method") or "env://")
-    if not method.startswith("env://"):
-        return show_value("init_method", method)
-    address, port = (event.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
-    return f"{show_value('MASTER_ADDR', address)} port {show_value('MASTER_PORT', port)[1:-1]}"
 
 
 def _where_they_wait(ranks: GroupRecord) -> Iterator[Evidence]:

@@ -3,7 +3,6 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Where
-from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.recorder.patches.variables import VariableSet
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import ranks_phrase
@@ -13,7 +12,6 @@ from ddpdoctor.trace.recording import Recording
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_JOINING = ("joining", "refused", "init")
 
 _OTHER_SIZE = (
     r"mismatch in (?:rank count|info) from procs,? (?:nranks )?(?P<given>\d+) (?::|vs) (?P<other>\d+)"
@@ -93,7 +91,7 @@ class WorldSizeMismatch(Check):
         ranks: tuple[int, ...],
     ) -> Finding:
         rank, names = next(iter(contradicted.items()))
-        joining, launched = _joining(recordings[rank]), recordings[rank].environ[names[0].upper()]
+        joining, launched = recordings[rank].joinings[0], recordings[rank].environ[names[0].upper()]
         used = joined_with(joining, names[0])
         headline = f"{ranks_phrase(ranks)} joined with {names[0]} {used} where the launcher set "
         headline += f"{names[0].upper()}={launched}"
@@ -119,7 +117,7 @@ class WorldSizeMismatch(Check):
             fix="do not set it under torchrun, or set a default only:\n"
             'os.environ.setdefault("MASTER_PORT", "29500")',
             ranks=tuple(moved),
-            where=_set_at(recordings[rank], names[0]) or _joining(recordings[rank]).at,
+            where=_set_at(recordings[rank], names[0]) or recordings[rank].joinings[0].at,
             evidence=tuple(
                 Evidence(_change(recordings[member], name), (member,))
                 for member, names in moved.items()
@@ -128,16 +126,9 @@ class WorldSizeMismatch(Check):
         )
 
 
-def _joining(recording: Recording) -> GroupEvent:
-    """Its first attempt to join the default group."""
-    return next(event for event in recording.groups if event.action in _JOINING)
-
-
 def _is_launched(recording: Recording) -> bool:
     """Whether torchrun started it. Other launchers may set RANK and WORLD_SIZE to those of the node."""
-    return "TORCHELASTIC_RUN_ID" in recording.environ and any(
-        event.action in _JOINING for event in recording.groups
-    )
+    return "TORCHELASTIC_RUN_ID" in recording.environ and bool(recording.joinings)
 
 
 def _contradicted(recording: Recording) -> tuple[str, ...]:
@@ -148,7 +139,7 @@ def _contradicted(recording: Recording) -> tuple[str, ...]:
     return tuple(
         name
         for name, text in launched.items()
-        if text.isdigit() and joined_with(_joining(recording), name) not in (None, int(text))
+        if text.isdigit() and joined_with(recording.joinings[0], name) not in (None, int(text))
     )
 
 
@@ -156,7 +147,7 @@ def _moved(recording: Recording) -> tuple[str, ...]:
     """The variables of the rendezvous address that the script changed."""
     if not _is_launched(recording):
         return ()
-    joining = _joining(recording)
+    joining = recording.joinings[0]
     if not str(joining.arguments.get("init_method", "env://")).startswith("env://"):
         return ()
     return tuple(
@@ -169,7 +160,7 @@ def _moved(recording: Recording) -> tuple[str, ...]:
 
 def _set_at(recording: Recording, name: str) -> Where | None:
     """Where the script gave a variable the value that it joined with."""
-    value = _joining(recording).environ.get(name)
+    value = recording.joinings[0].environ.get(name)
     settings = [event for event in recording.events(VariableSet) if event.name == name]
     return settings[-1].at if settings and settings[-1].value == value else None
 
@@ -179,7 +170,7 @@ def _plain(address: str) -> str:
 
 
 def _described(recording: Recording, names: tuple[str, ...]) -> str:
-    joining = _joining(recording)
+    joining = recording.joinings[0]
     return ", ".join(
         f"{name} {joined_with(joining, name)} where {name.upper()}={recording.environ[name.upper()]}"
         for name in names
@@ -187,5 +178,5 @@ def _described(recording: Recording, names: tuple[str, ...]) -> str:
 
 
 def _change(recording: Recording, name: str) -> str:
-    now = show_value(name, _joining(recording).environ.get(name, ""))
+    now = show_value(name, recording.joinings[0].environ.get(name, ""))
     return f"{name}: {show_value(name, recording.environ[name])} from torchrun, {now} when it joined"

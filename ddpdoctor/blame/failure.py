@@ -45,3 +45,8 @@ class Failure:
     def of_a_victim(self) -> bool:
         """Whether it says no more than that a peer was gone or did not come."""
         return tells_of_a_peer(self.message)
+
+    @property
+    def at_closed_address(self) -> bool:
+        """Whether gloo reached no peer at the address that the store has."""
+        return "connectFullMesh failed" in self.message

@@ -1,4 +1,4 @@
-"""The process groups that ranks make by new_group, which all of them have to make in one order."""
+"""The default process group, and those that ranks make by new_group, which all have to make in one order."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ddpdoctor.blame.causes import GroupsOutOfOrder, Members
 from ddpdoctor.outliers import odd_ranks
 from ddpdoctor.recorder.events.process import GroupEvent
+from ddpdoctor.redact import show_value
 from ddpdoctor.trace.recording import Recording
 
 
@@ -21,6 +22,15 @@ def joined_with(event: GroupEvent, name: str) -> int | None:
     argument = event.arguments.get(name, -1)
     text = event.environ.get(name.upper(), "") if argument in (-1, None) else str(argument)
     return int(text) if text.isdigit() else None
+
+
+def store_place(event: GroupEvent) -> str:
+    """Where a rank connects to the store of its default group."""
+    method = str(event.arguments.get("init_method") or "env://")
+    if not method.startswith("env://"):
+        return show_value("init_method", method)
+    address, port = (event.environ.get(name, "?") for name in ("MASTER_ADDR", "MASTER_PORT"))
+    return f"{show_value('MASTER_ADDR', address)} port {show_value('MASTER_PORT', port)[1:-1]}"
 
 
 def first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:

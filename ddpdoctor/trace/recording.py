@@ -103,6 +103,11 @@ class Recording:
         return tuple(event for event in self.groups if event.action == action)
 
     @property
+    def joinings(self) -> tuple[GroupEvent, ...]:
+        """Its calls of init_process_group, also those that raised or did not return."""
+        return tuple(event for event in self.groups if event.action in ("joining", "refused", "init"))
+
+    @property
     def notes(self) -> tuple[Note, ...]:
         """What the recorder could not do, and what of its record could not be read."""
         unread = self.record.malformed

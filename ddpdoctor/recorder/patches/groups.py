@@ -15,7 +15,7 @@ from ..session import LAUNCHER_VARIABLES, Session
 
 MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
 _MESHES = "torch.distributed.device_mesh"
-_ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank")
+_ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store")
 
 
 def install(session: Session) -> None:
@@ -162,4 +162,6 @@ def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     plain = {name: given[name] for name in _ARGUMENTS if given.get(name) is not None}
     if "timeout" in plain:
         plain["timeout"] = getattr(plain["timeout"], "total_seconds", lambda: None)()
+    if "store" in plain:
+        plain["store"] = type(plain["store"]).__name__
     return plain
