@@ -53,7 +53,7 @@ class LongWorkOnOneRank(StandstillCheck):
         Framework.RAY: "do the work before the launch, or on every rank its part; or\n"
         "TorchTrainer(..., torch_config=TorchConfig(timeout_s=7200))",
     }
-    explained_by = ("DD005", "DD315")
+    explained_by = ("DD005", "DD011", "DD315")
 
     @reports(WorksAlone)
     def _works_alone(self, cause: WorksAlone) -> Finding:

@@ -411,10 +411,12 @@ def _explained_by(first: RankTrace, trace: Trace) -> tuple[str, ...]:
     """The checks whose problem ends in this exception; a finding of theirs replaces this one."""
     if first.failure is None:
         return ()
-    if first.failure.of_a_victim or first.failure.at_closed_address:
+    if first.failure.of_a_victim:
         return _PEER_MISSING
     owner = registry.by_exception(f"{first.failure.type}: {first.failure.message}")
     codes = (owner.code,) if owner else _UNREADY_REDUCER if _UNDEFINED in first.failure.message else ()
+    if first.did_not_meet:
+        codes = (*codes, "DD011")
     return (*codes, *_FILE_CHANGED) if _failed_on_file_of_another(first, trace) else codes
 
 

@@ -112,5 +112,4 @@ def _lost_each_other(trace: Trace, again: Mapping[int, object]) -> bool:
     first = trace.first_to_break()
     if first is None or trace.timed_out:
         return trace.timed_out and not trace.out_of_time
-    not_met = first.failure is not None and first.failure.at_closed_address
-    return first.rank in again and (first.is_victim or not_met)
+    return first.rank in again and (first.is_victim or first.did_not_meet)

@@ -61,7 +61,7 @@ class RendezvousUnreachable(Check):
     code = "DD004"
     title = "all ranks join the rendezvous"
     breaks_group = True
-    explained_by = ("DD005", "DD315", "DD709", "DD710")
+    explained_by = ("DD005", "DD011", "DD315", "DD709", "DD710")
     raises = (_CLIENTS, _TIMED_OUT, _STORE_REFUSED, _BARRIER, _BARE)
     log_words = (
         "failed to connect to any", "clients joined", "store based barrier", "connect() timed out",

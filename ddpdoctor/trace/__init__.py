@@ -62,6 +62,13 @@ class RankTrace:
         return self.killed_by == signal.SIGABRT and any(_GLOO_ENDS in line for line in self.output)
 
     @property
+    def did_not_meet(self) -> bool:
+        """Whether it failed while it joined a process group: in the store, or on the way to a peer."""
+        joinings = self.recording.joinings[-1:] if self.recording else ()
+        at_closed_address = self.failure is not None and self.failure.at_closed_address
+        return at_closed_address or any(event.action == "refused" for event in joinings)
+
+    @property
     def fault_of_rehearsal(self) -> str | None:
         """What the rehearsal could not do, in a clause, where that ended this rank."""
         raised = self.recording.raised if self.recording is not None else None
