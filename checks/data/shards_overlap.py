@@ -1,18 +1,27 @@
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 from ddpdoctor.check import REINSTALL_TORCH, Check
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.shards import Cover, Overlap, cover, overlap
+from ddpdoctor.shards import Cover, Overlap, cover, overlap, shared_by_chance
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.dataset_draws import Draw, OrderDraw, draw_before_cut
 from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.seeds import shared_seed
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8
 _SET_EPOCH = "sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch"
 _SAMPLER_SEED = "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank"
 _RANDOM_SEED = "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen"
+_ONE_ORDER = {
+    Draw.RANDOM: "random.Random(0).shuffle(names)    # one seed on every rank, before each cuts out its part\n"
+    "sampler = DistributedSampler(dataset)    # or the whole dataset on every rank, which this divides",
+    Draw.SET: "names = sorted(names)    # one order on every rank, before each cuts out its part",
+    Draw.FOLDER: "names = sorted(names)    # one order on every rank, before each cuts out its part",
+}
 
 
 class ShardsOverlap(Check):
@@ -21,8 +30,10 @@ class ShardsOverlap(Check):
     What it finds:
         Samples that several ranks draw in one pass, beyond the few that pad the shards to one length, or
         samples that no rank draws: the samplers' seeds differ between ranks, or each rank cuts its part out of an
-        order of its own. In a training run, the whole pass is compared, also where it was cut short. Samples drawn
-        with replacement, and samplers that repeat every sample on purpose, are left alone.
+        order of its own. In a training run, the whole pass is compared, also where it was cut short. Where each
+        rank's dataset holds only its part, the first 64 samples of each rank are compared by their content, if the
+        script cuts the parts out of what it shuffles without a common seed. Samples drawn with replacement, samplers
+        that repeat every sample on purpose, and datasets that hold samples several times are left alone.
 
     Why it matters:
         DistributedSampler divides one order among the ranks. Ranks that shuffle differently divide different
@@ -34,11 +45,15 @@ class ShardsOverlap(Check):
             DistributedSampler(dataset, seed=args.seed + rank)
         A list of files in whatever order the filesystem gives it, different on each host:
             files = os.listdir(folder)
+        A part of a list that each rank shuffles by itself:
+            random.shuffle(files)
+            dataset = Images(files[rank::world_size])
 
     Fix:
         Give all samplers the same seed, and put the dataset in the same order everywhere:
             DistributedSampler(dataset, seed=args.seed)
             files = sorted(os.listdir(folder))
+            random.Random(0).shuffle(files)
     """
 
     code = "DD104"
@@ -69,15 +84,28 @@ class ShardsOverlap(Check):
         if not rounds:
             return Skipped("no DataLoader whose samples have numbers was used to train")
         drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())
-        return [self._share(shared, overlap) for shared, overlap in by_loader(rounds, _overlap_of)] or Passed(
+        return [finding for _, finding in by_loader(rounds, self._shared)] or Passed(
             f"{ranks_phrase(rounds[0].ranks)} draw {drawn} samples in a pass over "
             f"{rounds[0].loader.dataset}, none of them shared beyond padding"
         )
 
-    def _share(self, shared: Round, overlap: Overlap) -> Finding:
+    def _shared(self, shared: Round) -> Finding | None:
+        """What ranks share of the samples of one pass, by their numbers or by their content."""
+        overlap = _overlap_of(shared)
+        equal = set() if overlap else _equal_samples(shared)
+        draw = _draw(shared) if overlap or equal else None
+        if equal and draw:
+            return None if _is_seeded_alike(shared, draw) else self._share_content(shared, equal, draw)
+        return self._share(shared, overlap, draw) if overlap and (draw or not _is_random(shared)) else None
+
+    def _share(self, shared: Round, overlap: Overlap, draw: OrderDraw | None) -> Finding:
         indices = shared.indices or {}
         drawn = len({index for shard in indices.values() for index in shard})
-        cause, fix = _cause(shared)
+        cause, fix = (
+            ("each rank cuts its part out of an order of its own", _ONE_ORDER[draw.kind])
+            if draw
+            else _cause(shared)
+        )
         return self.fail(
             f"{ranks_phrase(shared.ranks)} share {len(overlap.shared)} of the {drawn} samples they draw in a "
             f"pass{_never_drawn(shared, overlap)}",
@@ -85,10 +113,27 @@ class ShardsOverlap(Check):
             "some samples are trained on twice in an epoch, and others not at all.",
             fix=fix,
             explained_by=("DD103",) if fix == _SET_EPOCH else (),
-            **shared.fields(
+            **_fields(
+                shared,
                 {rank: f"{_sampler(shared, rank)}draws {_some(shard)}" for rank, shard in indices.items()},
-                where=shared.sampler_at,
+                draw,
             ),
+        )
+
+    def _share_content(self, shared: Round, equal: set[Hashable], draw: OrderDraw) -> Finding:
+        drawn = {rank: pass_.samples for rank, pass_ in shared.passes.items()}
+        evidence = {
+            rank: f"{sum(sample in equal for sample in samples)} of its first {len(samples)} samples are on "
+            "another rank, too"
+            for rank, samples in drawn.items()
+        }
+        return self.fail(
+            f"{ranks_phrase(shared.ranks)} share {len(equal)} of the {len(set().union(*drawn.values()))} samples of "
+            f"{shared.loader.dataset} they draw first",
+            why="Each rank cuts its part out of an order of its own, where all have to cut up one order. So some "
+            "samples are trained on twice in an epoch, and others not at all.",
+            fix=_ONE_ORDER[draw.kind],
+            **_fields(shared, evidence, draw),
         )
 
     def _overlap(self, cover: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:
@@ -131,10 +176,12 @@ def _some(indices: Iterable[int]) -> str:
 
 def _overlap_of(shared: Round) -> Overlap | None:
     """The overlap of the shards of one pass, where there is one and nothing else explains it."""
-    at_random = any(
-        sampler.replacement or sampler.name == "RandomSampler" for sampler in shared.samplers.values()
-    )
-    if shared.indices is None or shared.one_dataset is False or at_random or shared.takes_own_parts:
+    if (
+        shared.indices is None
+        or shared.one_dataset is False
+        or _is_repeated(shared)
+        or shared.takes_own_parts
+    ):
         return None
     lengths = {loader.samples or 0 for loader in shared.loaders.values()}
     if shared.divided:
@@ -142,6 +189,53 @@ def _overlap_of(shared: Round) -> Overlap | None:
     # Where each rank was given a part, only the highest number tells how long the whole is.
     samples = 1 + max(max(shard, default=-1) for shard in shared.indices.values())
     return overlap(shared.indices, samples, len(shared.members))
+
+
+def _equal_samples(shared: Round) -> set[Hashable]:
+    """The samples that several ranks draw first, where each rank's dataset is a part that it chose by chance."""
+    samples = {rank: [*filter(None, pass_.samples)] for rank, pass_ in shared.passes.items()}
+    if shared.divided or shared.one_dataset or _is_repeated(shared) or shared.takes_own_parts:
+        return set()
+    if any(loader.ignores_index or not loader.samples for loader in shared.loaders.values()):
+        return set()
+    if any(len(samples[rank]) < len(pass_.samples) for rank, pass_ in shared.passes.items()):
+        return set()
+    lengths = {rank: loader.samples or 0 for rank, loader in shared.loaders.items()}
+    return shared_by_chance(samples, lengths, len(shared.members))
+
+
+def _is_repeated(shared: Round) -> bool:
+    """Whether samples are drawn with replacement."""
+    return any(sampler.replacement for sampler in shared.samplers.values())
+
+
+def _is_random(shared: Round) -> bool:
+    """Whether samples are drawn at random from what each rank has, which may be on purpose what others have."""
+    return any(sampler.name == "RandomSampler" for sampler in shared.samplers.values())
+
+
+def _draw(shared: Round) -> OrderDraw | None:
+    """The line that puts samples in another order on each rank, before each cuts its part out of them."""
+    if shared.divided:
+        return None
+    return draw_before_cut(shared.at, next(iter(shared.recordings.values())).script)
+
+
+def _is_seeded_alike(shared: Round, draw: OrderDraw) -> bool:
+    """Whether every rank seeded the stream alike that the order is drawn from."""
+    begin = max(pass_.begin for pass_ in shared.passes.values())
+    seed = shared_seed(shared.recordings, filter(None, [draw.stream]), begin)
+    return seed is not None and seed.value is not None
+
+
+def _fields(shared: Round, states: Mapping[int, str], draw: OrderDraw | None) -> dict[str, Any]:
+    """The fields of a finding, at the line that draws the order, where it is seen."""
+    if draw is None:
+        return shared.fields(states, where=shared.sampler_at)
+    fields = shared.fields(states, where=draw.where)
+    if shared.at:
+        fields["evidence"] += (Evidence(f"DataLoader at {shared.at}", where=shared.at),)
+    return fields
 
 
 def _sampler(shared: Round, rank: int) -> str:

@@ -171,6 +171,57 @@ def test_a_seed_that_has_a_name_loses_its_rank(tmp_path):
     assert patched("equal_seed", text, tmp_path) == changed(text, ("seed=seed", "seed=42"))
 
 
+@pytest.mark.parametrize(
+    ("line", "after"),
+    [
+        ("random.shuffle(names)", "random.Random(0).shuffle(names)"),
+        ("names = random.sample(names, 9)", "names = random.Random(0).sample(names, 9)"),
+        ("np.random.shuffle(names)", "np.random.default_rng(0).shuffle(names)"),
+        ("names = np.random.permutation(9)", "names = np.random.default_rng(0).permutation(9)"),
+        ("permutation(names)", "default_rng(0).permutation(names)"),
+        ("rng.shuffle(names)", "np.random.default_rng(0).shuffle(names)"),
+        ("names = torch.randperm(9)", "names = torch.randperm(9, generator=torch.Generator().manual_seed(0))"),
+        ("a, b = train_test_split(names)", "a, b = train_test_split(names, random_state=0)"),
+        ("names = [names[n] for n in torch.randperm(9)]",
+         "names = [names[n] for n in torch.randperm(9, generator=torch.Generator().manual_seed(0))]"),
+        ("for epoch in range(3): random.shuffle(names)", "for epoch in range(3): random.Random(epoch).shuffle(names)"),
+        ("for part in parts: random.shuffle(part)", "for part in parts: random.Random(0).shuffle(part)"),
+    ],
+)  # fmt: skip
+def test_an_order_gets_a_seed(tmp_path, line, after):
+    text = f"""\
+    import random
+    import numpy as np
+    from numpy.random import default_rng, permutation
+    other = list(names)
+    random.shuffle(other)
+    rng = np.random.default_rng(dist.get_rank())
+    {line}  # here
+    mine = names[dist.get_rank()::2]
+    """
+    assert patched("equal_seed", text, tmp_path) == changed(text, (line, after))
+
+
+def test_an_order_of_each_epoch_gets_the_epoch_for_a_seed(tmp_path):
+    text = """\
+    import random
+    def files_of(epoch):
+        random.shuffle(names)  # here
+        return names
+    """
+    assert "random.Random(epoch).shuffle(names)" in patched("equal_seed", text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["while True: order = torch.randperm(9)", "order = [torch.randperm(9) for _ in range(3)]",
+     "order = torch.randperm(9, device='cuda')"],
+)  # fmt: skip
+def test_an_order_that_would_be_the_same_each_time_gets_no_seed(tmp_path, line):
+    with pytest.raises(CannotPatch, match="no random numbers"):
+        patched("equal_seed", f"{line}  # here\n", tmp_path)
+
+
 def test_an_optimizer_that_is_restored_is_not_restored_again(tmp_path):
     text = """\
     optimizer = torch.optim.SGD(net.parameters(), 0.1)

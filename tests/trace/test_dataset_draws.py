@@ -1,11 +1,15 @@
 """The line that makes a dataset another one in each process, read in the script's files."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.dataset_draws import dataset_draw
+from ddpdoctor.trace.dataset_draws import Draw, dataset_draw, draw_before_cut
+
+T = TypeVar("T")
 
 SHUFFLED_LIST = """\
 paths = read()
@@ -140,10 +144,127 @@ def test_a_name_that_is_assigned_again_and_again(tmp_path):
     assert draw.line == line_of(script, "# the draw")
 
 
-def read(folder: Path, script: str) -> Where | None:
+SHUFFLED_AND_CUT = """\
+data = torch.randn(90, 3)
+names = list(range(len(data)))
+random.shuffle(names)  # the draw
+rank, world_size = dist.get_rank(), dist.get_world_size()
+{cut}
+loader = DataLoader(Images(part), shuffle=True)  # the loader
+"""
+CUTS = {
+    "every n-th": "part = names[rank::world_size]",
+    "a run": "per = len(names) // world_size\npart = names[rank * per : (rank + 1) * per]",
+    "a run with names": "start = rank * 9\nend = start + 9\npart = names[start:end]",
+    "one of several": "parts = np.array_split(names, world_size)\npart = parts[rank]",
+    "an index": "mine = names[rank::world_size]\npart = data[mine]",
+    "islice": "part = list(islice(names, rank, None, world_size))",
+    "by modulo": "part = [name for n, name in enumerate(names) if n % world_size == rank]",
+    "by a range": "part = [names[n] for n in range(rank, len(names), world_size)]",
+}
+CUT_BY_A_CLASS = """\
+class Images(Dataset):
+    def __init__(self, paths, rank, count):
+        self.paths = paths[rank::count]
+
+def main():
+    paths = read()
+    np.random.default_rng(dist.get_rank()).shuffle(paths)  # the draw
+    return DataLoader(Images(paths, dist.get_rank(), 3))  # the loader
+"""
+CUT_BY_A_FUNCTION = """\
+def part_of(order):
+    return order[dist.get_rank() :: dist.get_world_size()]
+
+loader = DataLoader(Subset(data, part_of(torch.randperm(90))))  # the draw, the loader
+"""
+OWN_GENERATOR = """\
+class Images(Dataset):
+    def __init__(self, rank):
+        self.rng = random.Random()
+        order = list(range(90))
+        self.rng.shuffle(order)  # the draw
+        self.order = order[rank::3]
+
+loader = DataLoader(Images(rank))  # the loader
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        *(SHUFFLED_AND_CUT.format(cut=cut) for cut in CUTS.values()),
+        CUT_BY_A_CLASS,
+        CUT_BY_A_FUNCTION,
+        OWN_GENERATOR,
+    ],
+    ids=[*CUTS, "cut by a class", "cut by a function", "a generator of its own"],
+)
+def test_the_order_out_of_which_each_rank_cuts_its_part(tmp_path, script):
+    draw = read(tmp_path, script, draw_before_cut)
+    assert draw
+    assert (draw.where.line, draw.kind) == (line_of(script, "# the draw"), Draw.RANDOM)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "part = names",
+        "part = names[:30]",
+        "part = names[: rank * 9] + names[(rank + 1) * 9 :]",
+        "part = [name for name in names if name.startswith(prefix)]",
+        "part = sorted(names)[rank::world_size]",
+    ],
+    ids=["all", "the first", "all but a fold", "chosen", "sorted before"],
+)
+def test_what_is_no_part_of_the_order_of_a_rank(tmp_path, cut):
+    assert read(tmp_path, SHUFFLED_AND_CUT.format(cut=cut), draw_before_cut) is None
+
+
+def test_a_part_that_is_shuffled_afterwards(tmp_path):
+    script = """\
+names = names[rank::world_size]
+random.shuffle(names)
+loader = DataLoader(Images(names))  # the loader
+"""
+    assert read(tmp_path, script, draw_before_cut) is None
+
+
+@pytest.mark.parametrize(
+    "shuffle",
+    [
+        "random.Random(0).shuffle(names)",
+        "np.random.default_rng(0).shuffle(names)",
+        "names = names[torch.randperm(9, generator=generator)]",
+        "random.seed(3)\nrandom.shuffle(names)",
+        "names = torch.rand(90)",
+    ],
+)
+def test_an_order_that_is_the_same_on_every_rank(tmp_path, shuffle):
+    script = SHUFFLED_AND_CUT.format(cut=CUTS["every n-th"]).replace(
+        "random.shuffle(names)  # the draw", shuffle
+    )
+    assert read(tmp_path, script, draw_before_cut) is None
+
+
+def test_the_stream_of_a_draw(tmp_path):
+    scripts = {
+        "python": "random.shuffle(names)",
+        "numpy": "np.random.shuffle(names)",
+        None: "rng.shuffle(names)",
+    }
+    for stream, shuffle in scripts.items():
+        script = "rng = random.Random()\n" + SHUFFLED_AND_CUT.format(cut=CUTS["every n-th"])
+        draw = read(tmp_path / str(stream), script.replace("random.shuffle(names)", shuffle), draw_before_cut)
+        assert draw
+        assert draw.stream == stream
+
+
+def read(folder: Path, script: str, look: Callable[[Where, str], T] = dataset_draw) -> T:
+    folder.mkdir(exist_ok=True)
     file = folder / "train.py"
     file.write_text(script)
-    return dataset_draw(Where(str(file), line_of(script, "# the loader")), str(file))
+    return look(Where(str(file), line_of(script, "the loader")), str(file))
 
 
 def line_of(script: str, comment: str) -> int:

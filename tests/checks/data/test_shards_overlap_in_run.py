@@ -1,7 +1,13 @@
 """DD104 on a training run."""
 
-from ddpdoctor.model import Source
+from random import Random
+
+import pytest
+
+from ddpdoctor.model import Source, Where
 from ddpdoctor.recorder.events.data import Sampler
+from ddpdoctor.recorder.patches.seeds import Seeded
+from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
 from tests.support.recordings import recorded, replace, where
@@ -104,3 +110,103 @@ def test_datasets_that_differ_are_another_checks():
 def test_a_stream_is_skipped():
     trace = recorded(change=lambda rank, one: drawing(one, (), indices=None))
     assert "no DataLoader whose samples have numbers" in skipped("DD104", Source.RUN, trace).reason
+
+
+OWN_ORDER = """\
+names = read()
+random.shuffle(names)
+part = Images(names[rank::world_size])
+loader = DataLoader(part, batch_size=4, shuffle=True)
+"""
+
+
+@pytest.fixture
+def hand_cut(tmp_path):
+    """Makes a run of ranks that each have a dataset of their own part, which shows its samples by their content."""
+    made = []
+
+    def make(parts, script=OWN_ORDER, sampler=RANDOM, seeds=None, indices=None, **changes):
+        made.append(tmp_path / f"train_{len(made)}.py")
+        file = made[-1]
+        file.write_text(script)
+        lines = script.splitlines()
+        at = Where(str(file), next(n for n, line in enumerate(lines, 1) if "DataLoader(" in line))
+
+        def change(rank, one):
+            part = parts[rank]
+            loader = {"at": at, "samples": len(part), "content": f"part {rank}", "batch_size": 8, **changes}
+            samples = tuple(f"sample {number}" for number in part[:64])
+            order = indices[rank] if indices else range(len(part))
+            drawn = drawing(one, order, sampler=sampler, loader=loader, samples=samples, drawn=2)
+            seeded = [Seeded(0.0, stream, of(rank), where(1)) for stream, of in (seeds or {}).items()]
+            return replace(drawn, script=str(file), record=Record.made(*seeded))
+
+        return recorded(len(parts), change)
+
+    return make
+
+
+def parts_of(*orders):
+    """Every n-th sample of each rank's order."""
+    return [order[rank :: len(orders)] for rank, order in enumerate(orders)]
+
+
+ORDERS = [Random(seed).sample(range(90), 90) for seed in range(3)]
+
+
+def test_parts_that_ranks_cut_out_of_orders_of_their_own(hand_cut):
+    finding = only_finding("DD104", Source.RUN, hand_cut(parts_of(*ORDERS)))
+    assert finding.headline == "ranks 0-2 share 23 of the 64 samples of TensorDataset they draw first"
+    assert "Each rank cuts its part out of an order of its own" in finding.why
+    assert finding.fix.startswith("random.Random(0).shuffle(names)")
+    assert finding.where is not None
+    assert finding.where.line == 2
+    assert finding.evidence[0].text == "14 of its first 30 samples are on another rank, too"
+    assert finding.evidence[-1].text.startswith("DataLoader at")
+
+
+@pytest.mark.parametrize("unordered", ["names = list(set(names))", "names = glob(folder)"])
+def test_parts_of_what_is_listed_in_no_order_are_to_be_sorted(hand_cut, unordered):
+    trace = hand_cut(parts_of(*ORDERS), OWN_ORDER.replace("random.shuffle(names)", unordered))
+    assert only_finding("DD104", Source.RUN, trace).fix.startswith("names = sorted(names)")
+
+
+def test_parts_of_one_order_pass(hand_cut):
+    passed("DD104", Source.RUN, hand_cut(parts_of(*[ORDERS[0]] * 3)))
+
+
+def test_equal_samples_that_the_script_does_not_cut_out_of_its_own_order_pass(hand_cut):
+    parts = parts_of(*ORDERS)
+    passed(
+        "DD104", Source.RUN, hand_cut(parts, OWN_ORDER.replace("random.shuffle", "random.Random(0).shuffle"))
+    )
+    passed("DD104", Source.RUN, hand_cut(parts, OWN_ORDER.replace("[rank::world_size]", "[:30]")))
+
+
+def test_samples_drawn_with_replacement_out_of_parts_pass(hand_cut):
+    passed("DD104", Source.RUN, hand_cut(parts_of(*ORDERS), sampler=replace(RANDOM, replacement=True)))
+
+
+def test_a_dataset_that_chooses_its_samples_passes(hand_cut):
+    passed("DD104", Source.RUN, hand_cut(parts_of(*ORDERS), ignores_index=True))
+
+
+def test_a_common_seed_of_the_stream_makes_one_order(hand_cut):
+    parts = parts_of(*ORDERS)
+    passed("DD104", Source.RUN, hand_cut(parts, seeds={"python": lambda rank: 7}))
+    only_finding("DD104", Source.RUN, hand_cut(parts, seeds={"python": lambda rank: 7 + rank}))
+    only_finding("DD104", Source.RUN, hand_cut(parts, seeds={"torch": lambda rank: 7}))
+
+
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_shuffled_subsets_overlap_where_they_are_cut_out_of_an_order(hand_cut, is_cut):
+    script = OWN_ORDER if is_cut else OWN_ORDER.replace("[rank::world_size]", "[:30]")
+    parts = parts_of(*ORDERS)
+    trace = hand_cut(parts, script, content="one dataset", indices=parts)
+    if not is_cut:
+        passed("DD104", Source.RUN, trace)
+        return
+    finding = only_finding("DD104", Source.RUN, trace)
+    assert "each rank cuts its part out of an order of its own" in finding.why
+    assert finding.where is not None
+    assert finding.where.line == 2
