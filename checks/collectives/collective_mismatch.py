@@ -1,4 +1,3 @@
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,9 +10,9 @@ from ddpdoctor.frameworks import CALLED_BY_ALL
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Wait, log_fields
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
-from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.gloo_abort import SIZES, bytes_of
 from ddpdoctor.trace.instances import by_value, shown_at
 from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch, other_gradients
 from ddpdoctor.trace.source_causes import guarded_collective
@@ -25,7 +24,6 @@ _DETAIL = (
     r"(?:, but Rank (?P<b>\d+) is running collective: (?P<second>.*)|$|\)$)"
 )
 """torch 1.12 names one of the two ranks only."""
-_GLOO_SIZE = r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<room>\d+)"
 _NCCL_SIZE = (
     r"[Mm]essage truncated ?: receiv(?:ed|ing) (?P<got>\d+) bytes instead of (?P<room>\d+)",
     r"collective mismatch error, local size (?P<got>\d+) remote size (?P<room>\d+)",
@@ -84,7 +82,7 @@ class CollectiveMismatch(StandstillCheck):
     title = "ranks run the same collectives"
     fix_with = CALLED_BY_ALL
     explained_by = ("DD005", "DD011", "DD106", "DD204", "DD214", "DD225", "DD308")
-    raises = (_DETAIL, _GLOO_SIZE, *_NCCL_SIZE, _UNNAMED)
+    raises = (_DETAIL, SIZES, *_NCCL_SIZE, _UNNAMED)
     log_words = (
         "mismatch between collectives",
         "ismatched collective",
@@ -166,7 +164,7 @@ class CollectiveMismatch(StandstillCheck):
         unready = next((wrapper.at for wrapper in wrappers if not wrapper.ready), None)
         alone = guarded_collective(rank.recording.script) if rank.recording else None
         joined = any(step.joined for step in rank.recording.steps) if rank.recording else False
-        of_size = next((call.at for call in reversed(calls) if _bytes(call) == int(match["room"])), None)
+        of_size = next((call.at for call in reversed(calls) if bytes_of(call) == int(match["room"])), None)
         return self.fail(
             f"rank {rank.rank} was sent {match['got']} bytes in a collective that takes {match['room']}",
             why="gloo aborted it, because another rank was in a different collective, or in one of another size. "
@@ -197,7 +195,7 @@ class CollectiveMismatch(StandstillCheck):
             return [self._in_output(headline, log_fields(reason, ranks=ranks), ranks)]
         if reason := log.search(_IN_BOOTSTRAP):
             return [self._met_others(log_fields(reason))]
-        reason = log.search(_GLOO_SIZE, *_NCCL_SIZE, _UNNAMED)
+        reason = log.search(SIZES, *_NCCL_SIZE, _UNNAMED)
         if reason:
             sizes = reason.match.groupdict()
             headline = "ranks ran different collectives at the same position"
@@ -264,15 +262,9 @@ def _aborted_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:
     first = trace.first_to_break()
     if first is None or first.killed_by is None or not first.is_victim or trace.timed_out:
         return None
-    messages = (re.search(_GLOO_SIZE, line) for line in first.output)
+    messages = (re.search(SIZES, line) for line in first.output)
     match = next(filter(None, messages), None)
     return (first, match) if match else None
-
-
-def _bytes(call: Collective) -> int | None:
-    """How many a collective takes; None where its tensor was not seen."""
-    bits = re.search(r"\d+$", call.dtype or "")
-    return None if call.shape is None or bits is None else math.prod(call.shape) * int(bits[0]) // 8
 
 
 def _collective(fingerprint: str) -> str:

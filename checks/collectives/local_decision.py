@@ -8,9 +8,11 @@ from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.clock_exits import clock_exit
+from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_of_the_infinite
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
@@ -19,6 +21,7 @@ from ddpdoctor.trace.loop_exits import (
     last_update,
     leavers,
     loop_left,
+    open_call,
     skippers,
     steps_of,
     training_forwards,
@@ -98,16 +101,17 @@ class LocalDecision(StandstillCheck):
             raise NotMeasured(trace.broken)
         if any(step.joined for recording in recordings.values() for step in recording.steps):
             raise NotMeasured("ranks differ by design inside a Join")
+        calls = _collectives_under_way(trace)
         # A rank that the launcher ended was most likely in a backward.
         stopped = [
             rank
             for rank, recording in recordings.items()
-            if not (recording.exit or recording.raised) and is_in_a_step(recording)
+            if not (recording.exit or recording.raised or rank in calls) and is_in_a_step(recording)
         ]
-        skipped, early = skippers(recordings, stopped), leavers(recordings)
+        skipped, early = skippers(recordings, stopped, calls), leavers(recordings)
         if skipped and len(skipped) < len(recordings):
-            calls = {rank: _calls(recording) for rank, recording in recordings.items()}
-            return [self._in_broken_run(backward_left_out(recordings, skipped), recordings, calls)]
+            counts = {rank: _counts(recording) for rank, recording in recordings.items()}
+            return [self._in_broken_run(backward_left_out(recordings, skipped), recordings, counts)]
         if not early or len(early) == len(recordings):
             raise NotMeasured(trace.broken)
         cause = loop_left(recordings, early)
@@ -205,7 +209,14 @@ def _fields(way_out: LocalExit) -> dict[str, Any]:
     }
 
 
-def _calls(recording: Recording) -> str:
+def _collectives_under_way(trace: Trace) -> dict[int, Where | None]:
+    """The lines of the collectives in which ranks were ended."""
+    begun = {rank: open_call(recording) for rank, recording in trace.recorded.items()}
+    calls = {**begun, **trace.once(aborted_calls)}
+    return {rank: call.at for rank, call in calls.items() if isinstance(call, Collective)}
+
+
+def _counts(recording: Recording) -> str:
     forwards, backwards = len(training_forwards(recording)), len(recording.backwards)
     return f"{plural(forwards, 'forward')}, {plural(backwards, 'backward')}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from ddpdoctor.blame.causes import LeftBackwardOut, LeftLoop, LeftStepsOut
@@ -9,7 +10,14 @@ from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_loops import exit_branch, is_after_loops, skip_branch
+from ddpdoctor.trace.source_loops import (
+    exit_branch,
+    is_after_loops,
+    is_between,
+    is_in_loop_at,
+    name_of,
+    skip_branch,
+)
 from ddpdoctor.trace.training import TrainingStep
 
 Places = Mapping[int, Where | None]
@@ -56,7 +64,11 @@ def _furthest(recordings: Mapping[int, Recording]) -> dict[int, int]:
 
 def _is_behind_in_pass(recording: Recording, furthest: Mapping[int, int], ended: str) -> bool:
     passes = training_passes(recording)
-    return bool(passes) and passes[-1].ended == ended and passes[-1].drawn < furthest[len(passes)]
+    if not passes or passes[-1].ended != ended or passes[-1].drawn >= furthest[len(passes)]:
+        return False
+    raised = recording.raised
+    # An exception leaves the loop as well, which was none of the rank's decisions.
+    return not (raised and any(is_in_loop_at(passes[-1].at, frame) for frame in (*raised.frames, raised.at)))
 
 
 def _is_done(recording: Recording, place: Where | None) -> bool:
@@ -68,7 +80,7 @@ def _is_done(recording: Recording, place: Where | None) -> bool:
         return True
     if place is not None:
         return is_after_loops(update, place)
-    if call := _open_call(recording):
+    if call := open_call(recording):
         return is_after_loops(update, call.at)
     ended = recording.exit
     return ended is not None and (ended.how == "returned" or is_after_loops(update, ended.at))
@@ -105,11 +117,14 @@ def backward_left_out(recordings: Mapping[int, Recording], ranks: Sequence[int])
     return LeftBackwardOut(culprits=tuple(ranks), step=step.index if step else None, where=_skipped_at(first))
 
 
-def skippers(recordings: Mapping[int, Recording], inside: Collection[int] = ()) -> list[int]:
+def skippers(
+    recordings: Mapping[int, Recording], inside: Collection[int] = (), places: Places | None = None
+) -> list[int]:
     """The ranks that went forward as often as the others, and backward less often.
 
     Args:
         inside: ranks that were seen to stand in a backward, which their records have not yet.
+        places: where ranks were seen to be, besides what their records tell.
     """
     if any(recording.step_count > len(recording.steps) for recording in recordings.values()):
         return []
@@ -118,7 +133,31 @@ def skippers(recordings: Mapping[int, Recording], inside: Collection[int] = ()) 
     backwards |= {rank: backwards[rank] + 1 for rank in recordings if rank in inside}
     fewer = [rank for rank in recordings if backwards[rank] < max(backwards.values())]
     level = [rank for rank in fewer if forwards[rank] >= max(forwards.values())]
-    return [rank for rank in level if _skipped_step(recordings[rank])]
+    # Who went on is in a later step than those that ran each backward.
+    same_step = max((forwards[rank] for rank in recordings if rank not in fewer), default=0)
+    known = [it.backwards[-1].at for it in recordings.values() if it.backwards]
+    backward = next(filter(None, (*known, *((places or {}).get(rank) for rank in inside))), None)
+    return [
+        rank
+        for rank in level
+        if _skipped_step(recordings[rank])
+        if forwards[rank] > same_step
+        or not _is_amid_step(recordings[rank], backward, (places or {}).get(rank))
+    ]
+
+
+def _is_amid_step(recording: Recording, backward: Where | None, place: Where | None) -> bool:
+    """Whether it stands ahead of the backward of a step that it has begun, as in a collective of its own."""
+    begun = recording.trailing.forwards if recording.trailing else ()
+    forwards = [forward for forward in begun if forward.grad]
+    done = max((backward.time for backward in recording.backwards), default=-math.inf)
+    if not forwards or forwards[-1].time < done or backward is None:
+        return False
+    frames = reversed(recording.raised.frames if recording.raised else ())
+    here = (frame for frame in frames if (frame.file, name_of(frame)) == (backward.file, name_of(backward)))
+    at = next(here, place or _place_since(recording))
+    between = is_between(at, forwards[-1].at, backward)
+    return skip_branch(forwards[-1].at, backward) is None if between is None else between
 
 
 def _skipped_step(recording: Recording) -> TrainingStep | None:
@@ -218,9 +257,10 @@ def _place_since(recording: Recording) -> Where | None:
     if recording.raised is not None:
         return recording.raised.at
     destroyed = recording.group_events("destroy")
-    event = _open_call(recording) or (destroyed[0] if destroyed else recording.exit)
+    event = open_call(recording) or (destroyed[0] if destroyed else recording.exit)
     return event.at if event else None
 
 
-def _open_call(recording: Recording) -> Collective | None:
+def open_call(recording: Recording) -> Collective | None:
+    """The collective that it was seen to begin and not to end."""
     return next((collective for collective in recording.collectives if not collective.ended), None)

@@ -137,7 +137,7 @@ class RecordedJob(Standings):
         rules = (
             (self._gradients_missing, _without_average(known, in_backward)),
             (self._out_of_batches, out_of_batches(known)),
-            (self._left_backward_out, skippers(known, in_backward)),
+            (self._left_backward_out, skippers(known, in_backward, places)),
             (self._left_loop, leavers(known, places)),
         )
         for tell, culprits in rules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ddpdoctor.blame.causes import Call, CalledAlone, Mismatch
@@ -16,8 +16,10 @@ from ddpdoctor.model import Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.rank_guards import is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.source_loops import is_repeated_with
 from ddpdoctor.trace.training import TrainingStep
 
 OF_ONE_SIZE = (
@@ -82,7 +84,11 @@ def divergence_of(trace: Trace) -> Row | None:
     )
     if trace.out_of_time or by_itself:
         raise NotMeasured(trace.broken or "a rank failed")
-    return divergence(recordings)
+    aborted = {rank: _again(call, recordings[rank]) for rank, call in trace.once(aborted_calls).items()}
+    if any(recording.step_count > len(recording.steps) for recording in recordings.values()):
+        joined = any(step.joined for recording in recordings.values() for step in recording.all_steps)
+        return None if joined else _alone_in_a_step(recordings, aborted)
+    return divergence(recordings, aborted)
 
 
 def _is_abort(rank: RankTrace) -> bool:
@@ -96,7 +102,7 @@ def divergence(
     """Where ranks of the default group diverged; None where they did not, or the records do not show all.
 
     Args:
-        now: in what ranks were seen to stand, of a job that stands still.
+        now: in what ranks were seen to stand, of a job that stands still, or in what gloo aborted them.
     """
     sequences = {rank: _sequence(recording, (now or {}).get(rank)) for rank, recording in recordings.items()}
     known = {rank: sequence for rank, sequence in sequences.items() if sequence is not None}
@@ -243,6 +249,48 @@ def _of_collective(call: Collective) -> SequencePoint:
     )
 
 
+def _again(call: Collective | Backward, recording: Recording) -> SequencePoint:
+    """Another call of a line, with which the record of a rank ends."""
+    known = _of_collective(call) if isinstance(call, Collective) else _of_backward(call)
+    return replace(known, time=recording.last)
+
+
+def _of_backward(backward: Backward) -> SequencePoint:
+    return SequencePoint("backward", "", backward.at, backward.time)
+
+
+def _alone_in_a_step(recordings: Mapping[int, Recording], aborted: Row) -> Row | None:
+    """Where ranks of a run ended of which late steps are not written down; None but where that tells who is alone.
+
+    It does where some ended in a line of the training loop that no other rank has ever called, and others in backward:
+    the first calls of each line are written down.
+    """
+    ends = {rank: aborted.get(rank) or _end_of(recording) for rank, recording in recordings.items()}
+    row = {rank: point for rank, point in ends.items() if point is not None}
+    calls = {rank: point.at for rank, point in row.items() if point.kind == "collective" and point.at}
+    backward = next((point.at for point in row.values() if point.kind == "backward"), None)
+    others = [recording for rank, recording in recordings.items() if rank not in calls]
+    called = {_line(call.at) for other in others for call in other.collectives}
+    if not calls or backward is None:
+        return None
+    alone = all(_line(at) not in called and is_repeated_with(backward, at) for at in calls.values())
+    return row if alone else None
+
+
+def _end_of(recording: Recording) -> SequencePoint | None:
+    """The collective or the backward in which a rank ended, by the line; None where it was in neither."""
+    calls = [call for call in recording.collectives if call.group is None and call.operation not in OF_TWO]
+    raised = recording.raised
+    at = next((call.at for call in calls if not call.ended), raised.at if raised else None)
+    known: list[Collective | Backward] = [*calls, *recording.backwards]
+    last = next((event for event in reversed(known) if at and _line(event.at) == _line(at)), None)
+    return _again(last, recording) if last else None
+
+
+def _line(at: Where | None) -> tuple[str, int | None] | None:
+    return (at.file, at.line) if at else None
+
+
 def _of_step(step: TrainingStep, recording: Recording) -> Iterator[SequencePoint]:
     broadcasting = {
         wrapper.index
@@ -257,7 +305,7 @@ def _of_step(step: TrainingStep, recording: Recording) -> Iterator[SequencePoint
             )
     for backward in step.backwards:
         if _averages(backward, recording) and not grouped & set(backward.reduced):
-            yield SequencePoint("backward", "", backward.at, backward.time)
+            yield _of_backward(backward)
 
 
 def _meets(forward: Forward) -> bool:

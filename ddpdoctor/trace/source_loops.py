@@ -49,6 +49,48 @@ def share_a_loop(inside: Where, other: Where) -> bool:
     return any(other.line in loop.lines for loop in around)
 
 
+def is_repeated_with(inside: Where, other: Where) -> bool:
+    """Whether each turn of the innermost loop around a line may come to another, in one function or in one it calls."""
+    for function in (inside, other):
+        source = _read(function.file)
+        here, there = _lines_in_function_of(function, inside), _lines_in_function_of(function, other)
+        if source and here and there:
+            return any(
+                all(line in loop.lines for loop in source.around(each)) for each in here for line in there
+            )
+    return False
+
+
+def is_in_loop_at(loop: Where | None, other: Where | None) -> bool:
+    """Whether a line stands in the loop that begins at another one."""
+    source = _read(loop.file) if loop else None
+    if loop is None or other is None or source is None or other.line is None or loop.file != other.file:
+        return False
+    return any(it.lines.start == loop.line and other.line in it.lines for it in source.loops)
+
+
+def is_between(line: Where | None, first: Where | None, last: Where | None) -> bool | None:
+    """Whether a line stands behind one and ahead of another, where they or what leads to them are in one function.
+
+    None of a line in a function that is called there, and elsewhere as well.
+    """
+    if line is None or last is None:
+        return False
+    for function in (last, line):
+        here, end = _lines_in_function_of(function, line), _lines_in_function_of(function, last)
+        begin = _lines_in_function_of(function, first) if first else []
+        if here and end:
+            inside = {min(begin, default=0) <= each < min(end) for each in here}
+            return None if len(inside) > 1 else inside.pop()
+    return False
+
+
+def _lines_in_function_of(function: Where, line: Where) -> list[int]:
+    """The lines of the function around one that lead to another, or this itself."""
+    calls = _calls_between(line, function)
+    return calls if calls is not None else [line.line] if line.line is not None else []
+
+
 def _calls_between(inside: Where, other: Where) -> list[int] | None:
     """The lines of the other line's function that call what leads to a line; None where both are in one function."""
     here, there = _read(inside.file), _read(other.file)

@@ -1,11 +1,12 @@
 """Verdicts of jobs of which ddpdoctor's own recorder saw what led to the standstill."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ddpdoctor.blame.standstill import Standstill
-from ddpdoctor.model import Level, Source
+from ddpdoctor.model import Level, Source, Where
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.trace.recording import Recording
@@ -13,7 +14,7 @@ from ddpdoctor.trace.training import TrainingStep
 from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import KEYS, recorded, recording, replace, step, where
-from tests.support.standstills import backward, collective, forward, hung, queue, standstill
+from tests.support.standstills import backward, collective, forward, hung, queue, script, standstill
 
 Change = Callable[[Recording], Recording]
 IN_BACKWARD, AT_BARRIER = backward(49), collective("barrier", 60)
@@ -345,3 +346,33 @@ def test_a_parameter_missed_in_the_last_step_is_named_once():
     }
     trace = hung(standstill({0: IN_BACKWARD, 1: AT_BARRIER}), own)
     assert only_finding("DD204", Source.RUN, trace).ranks == (1,)
+
+
+@pytest.mark.parametrize(("line", "code"), [(3, "DD303"), (5, "DD308")])
+def test_a_barrier_of_one_rank_amid_its_step(tmp_path: Path, line: int, code: str) -> None:
+    """Ahead of the backward it has left out none; behind it, it has."""
+    file = tmp_path / "train.py"
+    file.write_text(
+        "for x in loader:\n    loss = model(x)\n    dist.barrier()\n    loss.backward()\n    dist.barrier()\n"
+    )
+    forward, done, barrier = (Where(str(file), number, "main") for number in (2, 4, line))
+
+    def moved(rank: int, **changes: object) -> Recording:
+        steps = tuple(
+            step(
+                i,
+                forwards=(Forward(i + 0.2, forward, 0),),
+                backwards=(Backward(i + 0.5, done, reduced=(0,)),),
+            )
+            for i in range(4)
+        )
+        trailing = TrainingStep(4, 4.0, forwards=(Forward(4.2, forward, 0),))
+        return running(rank, 3, steps=steps, trailing=trailing, **changes)
+
+    own = {rank: moved(rank) for rank in range(3)}
+    alone = Collective(4.5, barrier, "barrier", number=0, ended=False)
+    at_barrier = (script(line, file=str(file)), *AT_BARRIER[1:])
+    in_backward = (script(4, file=str(file)), *IN_BACKWARD[1:])
+    still = standstill({0: at_barrier, 1: in_backward, 2: in_backward})
+    found = judged(still, {**own, 0: moved(0, collectives=(alone,))})
+    assert (found.code, found.culprits) == (code, (0,))

@@ -5,7 +5,15 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.source_loops import early_return, exit_branch, is_after_loops, skip_branch
+from ddpdoctor.trace.source_loops import (
+    early_return,
+    exit_branch,
+    is_after_loops,
+    is_between,
+    is_in_loop_at,
+    is_repeated_with,
+    skip_branch,
+)
 
 EPOCHS = """\
 def train(model):
@@ -192,3 +200,60 @@ def test_a_branch_of_the_function_that_calls_it(tmp_path: Path) -> None:
     )
     branch = early_return(at(file, 2, "wait"))
     assert branch == Where(str(file), 5, "main")
+
+
+STEP = """\
+def mean(value):
+    all_reduce(value)
+
+def log(value):
+    mean(value)
+
+def train(model):
+    for batch in batches:
+        loss = model(batch)
+        if loss > 9:
+            log(loss)
+            barrier()
+        loss.backward()
+        all_gather(loss)
+    for batch in validation:
+        mean(batch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "function", "between"),
+    [
+        (12, "train", True),
+        (5, "log", True),
+        (14, "train", False),
+        (8, "train", False),
+        (2, "mean", None),
+        (99, "elsewhere", False),
+    ],
+)
+def test_a_line_ahead_of_the_backward(tmp_path: Path, line: int, function: str, between: bool | None) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STEP)
+    forward, backward = at(script, 9, "train"), at(script, 13, "train")
+    assert is_between(at(script, line, function), forward, backward) is between
+
+
+def test_the_loop_that_begins_at_a_line(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STEP)
+    loop = at(script, 8, "train")
+    assert is_in_loop_at(loop, at(script, 14, "train"))
+    assert not is_in_loop_at(loop, at(script, 16, "train"))
+    assert not is_in_loop_at(at(script, 9, "train"), at(script, 14, "train"))
+
+
+def test_a_function_that_a_loop_calls_is_repeated_with_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STEP)
+    backward = at(script, 13, "train")
+    assert is_repeated_with(backward, at(script, 5, "log"))
+    assert is_repeated_with(backward, at(script, 12, "train"))
+    assert not is_repeated_with(backward, at(script, 16, "train"))
+    assert is_repeated_with(at(script, 2, "mean"), at(script, 5, "log"))

@@ -2,15 +2,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ddpdoctor.model import Passed, Where
-from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward
+from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.ends_of_run import (
     ALONE,
+    DECIDED,
     MISMATCH,
     call,
     in_a_step,
@@ -174,3 +177,177 @@ def test_of_two_collectives_it_is_the_one_under_a_condition_on_the_rank(
     (finding,) = told.examine_run(trace)
     assert finding.where == gathers.at
     assert judged(silent, trace) is None
+
+
+LOOP = """\
+for x in loader:
+    loss = model(x)
+    if loss > 9:
+        dist.all_reduce(loss)
+    loss.backward()
+    optimizer.step()
+    log(loss)
+dist.all_reduce(total)
+"""
+SAID = (
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+    "  what():  [enforce fail at pair.cc:456] op.preamble.length <= op.nbytes. {}. Received data size",
+)
+
+
+def placed(one: Recording, script: Path, **changes: Any) -> Recording:
+    """The same rank in its fifth step, of a script that can be read."""
+    forward, backward, update, loop = (Where(str(script), line, "<module>") for line in (2, 5, 6, 1))
+    steps = tuple(
+        replace(
+            step,
+            forwards=tuple(replace(it, at=forward) for it in step.forwards),
+            backwards=tuple(replace(it, at=backward) for it in step.backwards),
+            optimizer_steps=tuple(replace(it, at=update) for it in step.optimizer_steps),
+        )
+        for step in one.steps
+    )
+    passes = tuple(replace(it, at=loop) for it in one.passes)
+    fifth = TrainingStep(4, 11.0, forwards=(Forward(11.0, forward, 0),))
+    return stopped(replace(one, **{"steps": steps, "passes": passes, "trailing": fifth, **changes}))
+
+
+def raised_at(one: Recording, script: Path, line: int) -> Recording:
+    at = Where(str(script), line, "<module>")
+    ended = lost(one, line)
+    assert ended.raised is not None
+    return replace(ended, raised=replace(ended.raised, at=at, frames=(at,)))
+
+
+def in_backward(one: Recording, script: Path, **changes: Any) -> Recording:
+    here = placed(one, script, **changes)
+    assert here.trailing is not None
+    begun = Backward(11.5, Where(str(script), 5, "<module>"))
+    return raised_at(replace(here, trailing=replace(here.trailing, backwards=(begun,))), script, 5)
+
+
+def of_line(script: Path, line: int, time: float, number: int = 0, **more: Any) -> Collective:
+    made = call("all_reduce", line, number, time, **{"shape": (), "dtype": "float32", **more})
+    return replace(made, at=Where(str(script), line, "<module>"))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    file = tmp_path / "train.py"
+    file.write_text(LOOP)
+    return file
+
+
+def aborted(trace: Trace, rank: int, message: str) -> Trace:
+    said = (SAID[0], SAID[1].format(message))
+    ranks = (
+        replace(one, exit_code=-6, output=said, finished=False, failure=None) if one.rank == rank else one
+        for one in trace.ranks
+    )
+    return replace(trace, ranks=tuple(ranks))
+
+
+def alone_in_its_step(trace: Trace, script: Path, rank: int) -> None:
+    (finding,) = ALONE.examine_run(trace)
+    others = {0: "ranks 1-2", 1: "ranks 0, 2"}[rank]
+    assert finding.headline == f"rank {rank} alone called all_reduce, while {others} went on to backward"
+    assert (finding.where.file, finding.where.line) == (str(script), 4)
+    assert {one.where.line for one in finding.evidence if one.where} == {4, 5}
+    assert judged(DECIDED, trace) is None
+    assert judged(MISMATCH, trace) is None
+
+
+def test_a_rank_amid_its_step_left_no_backward_out(script: Path) -> None:
+    """Its own call fails when gloo has aborted another rank, in whose backward it met it."""
+    own = of_line(script, 4, 11.5, shape=(1000,))
+    trace = run(
+        {
+            0: lambda one: raised_at(placed(one, script, collectives=(own,)), script, 4),
+            1: lambda one: in_backward(one, script),
+            2: lambda one: placed(one, script),
+        },
+        3,
+    )
+    alone_in_its_step(aborted(trace, 2, "668 vs 8"), script, 0)
+
+
+def test_a_rank_that_gloo_aborted_in_a_later_call_of_a_line(script: Path) -> None:
+    """All ranks called it in the second step; of the call in which it was aborted nothing is written down."""
+    once = (of_line(script, 4, 1.3),)
+    trace = run(
+        {
+            0: lambda one: in_backward(one, script, collectives=once),
+            1: lambda one: placed(one, script, collectives=once),
+            2: lambda one: in_backward(one, script, collectives=once),
+        },
+        3,
+    )
+    alone_in_its_step(aborted(trace, 1, "8 vs 4"), script, 1)
+    (finding,) = MISMATCH.examine_run(aborted(trace, 1, "12 vs 4"))
+    assert finding.headline == "rank 1 was sent 12 bytes in a collective that takes 4"
+    assert judged(DECIDED, aborted(trace, 1, "12 vs 4")) is None
+
+
+def test_a_rank_alone_in_a_late_step_without_record(script: Path) -> None:
+    late = {"step_count": 40, "trailing": None}
+    own = of_line(script, 4, 50.0, ended=False)
+    trace = run(
+        {
+            0: lambda one: raised_at(placed(one, script, **late), script, 5),
+            1: lambda one: placed(one, script, collectives=(own,), **late),
+            2: lambda one: raised_at(placed(one, script, **late), script, 5),
+        },
+        3,
+    )
+    alone_in_its_step(aborted(trace, 1, "8 vs 4"), script, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "of_others"),
+    [(4, (4,)), (8, ())],  # the others called it, too; it is behind the loop
+)
+def test_a_late_call_that_may_be_another_step_of_the_others(
+    script: Path, line: int, of_others: tuple[int, ...]
+) -> None:
+    late = {"step_count": 40, "trailing": None}
+    known = tuple(of_line(script, each, 1.3) for each in of_others)
+    own = of_line(script, line, 50.0, ended=False)
+    trace = run(
+        {
+            0: lambda one: raised_at(placed(one, script, collectives=known, **late), script, 5),
+            1: lambda one: placed(one, script, collectives=(own,), **late),
+        }
+    )
+    assert judged(ALONE, aborted(trace, 1, "8 vs 4")) is None
+
+
+def test_a_rank_that_left_its_backward_out_and_was_aborted_in_a_later_call(script: Path) -> None:
+    once = (of_line(script, 7, 1.8),)
+    trace = run(
+        {
+            0: lambda one: in_backward(one, script, collectives=once),
+            1: lambda one: placed(one, script, collectives=once),
+            2: lambda one: in_backward(one, script, collectives=once),
+        },
+        3,
+    )
+    (finding,) = DECIDED.examine_run(aborted(trace, 1, "8 vs 4"))
+    assert finding.headline == "rank 1 left out the backward of training step 4, which ranks 0, 2 ran"
+
+
+def test_an_exception_in_the_loop_is_no_decision_to_leave_it(script: Path) -> None:
+    """Rank 0 failed in a call of its own behind its backward, and the others had drawn the next batch."""
+
+    def behind(one: Recording) -> Recording:
+        last = replace(one.passes[-1], at=Where(str(script), 1, "<module>"), ended="left", drawn=1)
+        return replace(one, passes=(one.passes[0], last))
+
+    trace = run(
+        {
+            0: lambda one: raised_at(behind(placed(one, script, trailing=None)), script, 7),
+            1: lambda one: in_backward(one, script),
+        }
+    )
+    assert judged(DECIDED, trace) is None
+    left = run({0: lambda one: behind(placed(one, script)), 1: lambda one: in_backward(one, script)})
+    assert judged(DECIDED, left) is not None

@@ -1,0 +1,169 @@
+"""In which call gloo aborted a rank, by the numbers of bytes in its message.
+
+The recorder writes down when a line's first call begins, and of a later one only that it ended, so the record of a rank
+that gloo aborted in it does not show it. All-reduces of two sizes meet segment by segment, and the first that is longer
+than what the rank expects ends its process: that tells which of the known calls of the two ranks have met.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Parameter, Wrapper
+from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.recording import Recording
+
+SIZES = r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<room>\d+)"
+"""Of gloo's message: how many bytes came, and for how many there was room."""
+_MIB = 1 << 20
+_BUCKET_MIB = 25
+"""DDP's ``bucket_cap_mb`` where none is given; its first bucket takes 1 MiB."""
+_LONGEST_SEGMENT = _MIB
+_INT32 = 4
+
+Size: TypeAlias = tuple[int, int]
+"""Bytes, and how many of them an element takes."""
+_Call: TypeAlias = "Collective | Backward"
+_Line: TypeAlias = tuple[str, int | None, str]
+"""A file, a line of it, and the operation that it calls."""
+
+
+def aborted_calls(trace: Trace) -> dict[int, _Call]:
+    """By rank that gloo aborted, an earlier call of the line in which it was; without those of which it is not certain.
+
+    It is certain where one line alone of those that the rank has called takes what the message says. A backward stands
+    for the all-reduces of its buckets.
+    """
+    calls = {
+        rank.rank: _aborted_call(rank, trace) for rank in trace.ranks if rank.killed_by and rank.is_victim
+    }
+    return {rank: call for rank, call in calls.items() if call is not None}
+
+
+def _aborted_call(rank: RankTrace, trace: Trace) -> _Call | None:
+    world_size = len(trace.ranks)
+    match = next(filter(None, (re.search(SIZES, line) for line in rank.output)), None)
+    recording, sender = rank.recording, trace.recorded.get((rank.rank + 1) % world_size)  # in gloo's ring
+    if match is None or recording is None or sender is None:
+        return None
+    if any(not call.ended for call in recording.collectives):
+        return None  # the record shows it
+    if not all(map(_has_known_buckets, recording.wrappers)):
+        return None
+    sizes = int(match["got"]), int(match["room"])
+    sent = {size for _, size in _all_reduces(sender)}
+    known = list(_all_reduces(recording))
+    fitting = {
+        size
+        for size in {size for _, size in known}
+        if any(_overflow(rank.rank, world_size, size, other) == sizes for other in sent)
+    }
+    lines = {_line(call): call for call, size in known if size in fitting}
+    call = next(iter(lines.values())) if len(lines) == 1 else None
+    return call if call and _has_gone_on(call, recording) else None
+
+
+def bytes_of(call: Collective) -> int | None:
+    """How many a collective takes; None where its tensor was not seen."""
+    size = _element_size(call.dtype or "")
+    return None if call.shape is None or size is None else math.prod(call.shape) * size
+
+
+def _has_gone_on(call: _Call, recording: Recording) -> bool:
+    """Whether the rank has come to something else since: an asynchronous call may be under way after its end."""
+    if isinstance(call, Backward):
+        return True
+    acts: tuple[Forward | Backward | Collective, ...]
+    acts = (*recording.forwards, *recording.backwards, *recording.collectives)
+    return any(act.time > call.time and _line_of(act.at) != _line_of(call.at) for act in acts)
+
+
+def _line(call: _Call) -> _Line:
+    return (*_line_of(call.at), call.operation if isinstance(call, Collective) else "")
+
+
+def _line_of(at: Where | None) -> tuple[str, int | None]:
+    return (at.file, at.line) if at else ("", None)
+
+
+def _all_reduces(recording: Recording) -> Iterator[tuple[_Call, Size]]:
+    """Those of the default group that a rank is known to call, with what each takes."""
+    for call in recording.collectives:
+        size, taken = _element_size(call.dtype or ""), bytes_of(call)
+        if call.operation == "all_reduce" and call.group is None and size and taken:
+            yield call, (taken, size)
+    sizes = {size for wrapper in recording.wrappers for size in _buckets(wrapper)}
+    # Of the first one it is not known where it is.
+    for backward in recording.backwards or (Backward(0.0, None),):
+        yield from ((backward, size) for size in sizes)
+
+
+def _buckets(wrapper: Wrapper) -> Iterator[Size]:
+    """What DDP's reducer all-reduces at once: before and after it has learned in which order gradients come."""
+    if wrapper.ranks is not None or not _has_known_buckets(wrapper):
+        return
+    trained = [parameter for parameter in wrapper.parameters if parameter.requires_grad]
+    cap = int((wrapper.flags.get("bucket_cap_mb") or _BUCKET_MIB) * _MIB)
+    yield from _in_buckets(trained, sys.maxsize, sys.maxsize)
+    yield from _in_buckets(trained, _MIB, cap)
+    yield from _in_buckets(trained[::-1], _MIB, cap)
+    if wrapper.flags.get("find_unused_parameters"):
+        yield _INT32 * len(trained), _INT32  # which of them were used
+
+
+def _has_known_buckets(wrapper: Wrapper) -> bool:
+    """Whether its reducer all-reduces the gradients as they are."""
+    return not wrapper.hook and not wrapper.flags.get("mixed_precision")
+
+
+def _in_buckets(parameters: Iterable[Parameter], first: int, cap: int) -> Iterator[Size]:
+    """As DDP does it: a bucket takes parameters of one type until it has come to its limit."""
+    taken: dict[str, int] = {}
+    limits: dict[str, int] = {}
+    for parameter in parameters:
+        size, kind = _element_size(parameter.dtype), parameter.dtype
+        if size is None:
+            continue
+        taken[kind] = taken.get(kind, 0) + math.prod(parameter.shape) * size
+        if taken[kind] >= limits.get(kind, first):
+            yield taken.pop(kind), size
+            limits[kind] = cap
+    yield from ((left, _element_size(kind) or 1) for kind, left in taken.items())
+
+
+def _element_size(dtype: str) -> int | None:
+    bits = re.search(r"\d+$", dtype)
+    return int(bits[0]) // 8 if bits else 1 if dtype == "bool" else None
+
+
+def _overflow(rank: int, world_size: int, expected: Size, sent: Size) -> tuple[int, int] | None:
+    """The first message that is longer than what a rank expects, and what it expects; None where all fit.
+
+    Args:
+        expected: what the rank all-reduces.
+        sent: what the rank all-reduces that it receives from.
+    """
+    messages = zip(_segments(rank, world_size, *sent), _segments(rank, world_size, *expected), strict=False)
+    return next(((got, room) for got, room in messages if got > room), None)
+
+
+def _segments(rank: int, world_size: int, taken: int, element: int) -> Iterator[int]:
+    """The bytes of each message that a rank receives in gloo's ring all-reduce, in their order."""
+    half = -(-taken // (2 * world_size))
+    segment = _up(min(half, element * (_LONGEST_SEGMENT // element)), element)
+    count = _up(max(-(-taken // segment), 2 * world_size), world_size)
+    chunk = count // world_size
+    for begin in (rank + 2, rank + 1):  # it reduces and scatters, then gathers
+        for number in range(count - 2):
+            length = min(segment, taken - (begin * chunk + number) % count * segment)
+            if length > 0:
+                yield length
+
+
+def _up(number: int, of: int) -> int:
+    return -(-number // of) * of
