@@ -81,6 +81,8 @@ def draw_before_cut(loader: Where | None, script: str) -> OrderDraw | None:
         return None
     dataset, place = given
     files = files_of(script, place.file)
+    if any(_Exchanges(files).matches(dataset, place)):
+        return None
     for cut in Cuts(files).matches(dataset, place):
         draws = _Draws(files, _PUTS_IN_ORDER).matches(Cuts.cut_up(cut.node), cut.place)
         draw = _likeliest(draw for draw in draws if not _is_behind(draw, cut))
@@ -102,6 +104,16 @@ def _stream(draw: ast.expr) -> str | None:
 def _is_behind(draw: Match, cut: Match) -> bool:
     """Whether a rank draws from its part, which it has cut before."""
     return draw.place.scope is cut.place.scope and draw.node.lineno > cut.node.lineno
+
+
+class _Exchanges(Search):
+    """What gives ranks the order of another one."""
+
+    def kind(self, node: ast.expr, place: Place) -> int:
+        return int(isinstance(node, ast.Call) and called_name(node).startswith(("broadcast", "scatter")))
+
+    def hides(self, node: ast.AST) -> bool:
+        return False
 
 
 class _Draws(Search):

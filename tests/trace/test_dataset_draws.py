@@ -238,6 +238,7 @@ loader = DataLoader(Images(names))  # the loader
         "names = names[torch.randperm(9, generator=generator)]",
         "random.seed(3)\nrandom.shuffle(names)",
         "names = torch.rand(90)",
+        "random.shuffle(names)\ndist.broadcast_object_list(names)",
     ],
 )
 def test_an_order_that_is_the_same_on_every_rank(tmp_path, shuffle):
