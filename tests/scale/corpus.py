@@ -1,5 +1,6 @@
 """Scripts at scale: the sick ones of this folder, and right ones of tests/healthy, run as a few ranks of many."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ddpdoctor.cli.imagined_job import usual_ranks
@@ -45,9 +46,9 @@ def run_at_scale(script: Path, folder: Path, world_size: int) -> Ran:
 def found_at_scale(script: Path, folder: Path) -> str:
     """What is wrong with the findings of a sick script at scale; empty where they are as its comments say."""
     ran = run_at_scale(script, folder / "scale", WORLD_SIZE)
-    imagined = ran.trace.imagined
-    assert imagined is not None
-    wanted = sorted(map(str, (_of_real(it, imagined.ranks) for it in expectations(script, WORLD_SIZE))))
+    # Ranks that fail at once may do so while another one still joins them: it never comes to the line.
+    came = [rank for rank, recording in ran.trace.recorded.items() if recording.group_events("init")]
+    wanted = sorted(map(str, (_of_real(it, came) for it in expectations(script, WORLD_SIZE))))
     told = sorted(
         str(as_expected(finding, script)) for finding in ran.findings if finding.level is not Level.INFO
     )
@@ -69,5 +70,5 @@ def is_silent(script: Path, world_size: int, folder: Path) -> str:
     return "\n".join((*told, str(ran.trace.broken), *ran.errors))
 
 
-def _of_real(expected: Expected, real: tuple[int, ...]) -> Expected:
+def _of_real(expected: Expected, real: Collection[int]) -> Expected:
     return Expected(expected.code, expected.line, tuple(rank for rank in expected.ranks if rank in real))
