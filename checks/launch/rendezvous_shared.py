@@ -49,17 +49,11 @@ class RendezvousShared(Check):
             rank: events for rank, recording in recordings.items() if (events := _joined_again(recording))
         }
         if again:
-            return self._joined_again(again, recordings, broke=_lost_each_other(trace, again))
+            return self._joined_again(again, broke=_lost_each_other(trace, again))
         trace.require_end()
         return Passed(f"{ranks_phrase(recordings)} met once in each store")
 
-    def _joined_again(
-        self,
-        again: Mapping[int, tuple[GroupEvent, GroupEvent]],
-        recordings: Mapping[int, Recording],
-        *,
-        broke: bool,
-    ) -> Finding:
+    def _joined_again(self, again: Mapping[int, tuple[GroupEvent, GroupEvent]], *, broke: bool) -> Finding:
         first, second = next(iter(again.values()))
         ranks = tuple(again)
         headline = (
@@ -92,13 +86,14 @@ class RendezvousShared(Check):
 
 def _joined_again(recording: Recording) -> tuple[GroupEvent, GroupEvent] | None:
     """The group that a rank destroyed and the first attempt to make another one in its store; None where none did."""
+    joinings = recording.joinings
     made: dict[str, GroupEvent] = {}
     destroyed: dict[str, GroupEvent] = {}
     for event in recording.groups:
         if event.action == "destroy":
             destroyed |= made
             made = {}
-        elif event in recording.joinings and "store" not in event.arguments:
+        elif event in joinings and "store" not in event.arguments:
             address = store_place(event)
             if address in destroyed:
                 return destroyed[address], event

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.trace import RankTrace
+from ddpdoctor.trace.instances import line_of
 from ddpdoctor.trace.loop_exits import begun
 from ddpdoctor.trace.recording import Recording
 
@@ -40,7 +40,7 @@ def _lost_at_the_end(rank: RankTrace, left: Sequence[Recording]) -> bool:
         begun(recording) == begun(victim)
         and issued(recording) == issued(victim)
         and (last := _last_line(recording)) is not None
-        and last == _line(victim.raised.at)
+        and last == line_of(victim.raised.at)
         for recording in left
     )
 
@@ -54,8 +54,4 @@ def _last_line(recording: Recording) -> tuple[str, int | None] | None:
     """The line of the last thing that the rank did together with the others."""
     done: list[Backward | Collective] = [backward for backward in recording.backwards if backward.reduced]
     done += [call for call in recording.collectives if call.group is None]
-    return _line(max(done, key=lambda event: event.time).at) if done else None
-
-
-def _line(where: Where | None) -> tuple[str, int | None] | None:
-    return (where.file, where.line) if where else None
+    return line_of(max(done, key=lambda event: event.time).at) if done else None

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Parameter, Wrapper
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.instances import line_of
 from ddpdoctor.trace.recording import Recording
 
 SIZES = r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<room>\d+)"
@@ -29,8 +29,8 @@ _INT32 = 4
 Size: TypeAlias = tuple[int, int]
 """Bytes, and how many of them an element takes."""
 _Call: TypeAlias = "Collective | Backward"
-_Line: TypeAlias = tuple[str, int | None, str]
-"""A file, a line of it, and the operation that it calls."""
+_Line: TypeAlias = tuple[tuple[str, int | None] | None, str]
+"""A line, and the operation that it calls."""
 
 
 def aborted_calls(trace: Trace) -> dict[int, _Call]:
@@ -80,15 +80,11 @@ def _has_gone_on(call: _Call, recording: Recording) -> bool:
         return True
     acts: tuple[Forward | Backward | Collective, ...]
     acts = (*recording.forwards, *recording.backwards, *recording.collectives)
-    return any(act.time > call.time and _line_of(act.at) != _line_of(call.at) for act in acts)
+    return any(act.time > call.time and line_of(act.at) != line_of(call.at) for act in acts)
 
 
 def _line(call: _Call) -> _Line:
-    return (*_line_of(call.at), call.operation if isinstance(call, Collective) else "")
-
-
-def _line_of(at: Where | None) -> tuple[str, int | None]:
-    return (at.file, at.line) if at else ("", None)
+    return line_of(call.at), call.operation if isinstance(call, Collective) else ""
 
 
 def _all_reduces(recording: Recording) -> Iterator[tuple[_Call, Size]]:

@@ -17,6 +17,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.gloo_abort import aborted_calls
+from ddpdoctor.trace.instances import line_of
 from ddpdoctor.trace.rank_guards import is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import is_repeated_with
@@ -270,10 +271,10 @@ def _alone_in_a_step(recordings: Mapping[int, Recording], aborted: Row) -> Row |
     calls = {rank: point.at for rank, point in row.items() if point.kind == "collective" and point.at}
     backward = next((point.at for point in row.values() if point.kind == "backward"), None)
     others = [recording for rank, recording in recordings.items() if rank not in calls]
-    called = {_line(call.at) for other in others for call in other.collectives}
+    called = {line_of(call.at) for other in others for call in other.collectives}
     if not calls or backward is None:
         return None
-    alone = all(_line(at) not in called and is_repeated_with(backward, at) for at in calls.values())
+    alone = all(line_of(at) not in called and is_repeated_with(backward, at) for at in calls.values())
     return row if alone else None
 
 
@@ -283,12 +284,8 @@ def _end_of(recording: Recording) -> SequencePoint | None:
     raised = recording.raised
     at = next((call.at for call in calls if not call.ended), raised.at if raised else None)
     known: list[Collective | Backward] = [*calls, *recording.backwards]
-    last = next((event for event in reversed(known) if at and _line(event.at) == _line(at)), None)
+    last = next((event for event in reversed(known) if at and line_of(event.at) == line_of(at)), None)
     return _again(last, recording) if last else None
-
-
-def _line(at: Where | None) -> tuple[str, int | None] | None:
-    return (at.file, at.line) if at else None
 
 
 def _of_step(step: TrainingStep, recording: Recording) -> Iterator[SequencePoint]:

@@ -247,6 +247,18 @@ def aborted(trace: Trace, rank: int, message: str) -> Trace:
     return replace(trace, ranks=tuple(ranks))
 
 
+def rank_1_outside_backward(script: Path, once: Collective) -> Trace:
+    """The others are in backward, and all have made a call once."""
+    return run(
+        {
+            0: lambda one: in_backward(one, script, collectives=(once,)),
+            1: lambda one: placed(one, script, collectives=(once,)),
+            2: lambda one: in_backward(one, script, collectives=(once,)),
+        },
+        3,
+    )
+
+
 def alone_in_its_step(trace: Trace, script: Path, rank: int) -> None:
     (finding,) = ALONE.examine_run(trace)
     others = {0: "ranks 1-2", 1: "ranks 0, 2"}[rank]
@@ -273,15 +285,7 @@ def test_a_rank_amid_its_step_left_no_backward_out(script: Path) -> None:
 
 def test_a_rank_that_gloo_aborted_in_a_later_call_of_a_line(script: Path) -> None:
     """All ranks called it in the second step; of the call in which it was aborted nothing is written down."""
-    once = (of_line(script, 4, 1.3),)
-    trace = run(
-        {
-            0: lambda one: in_backward(one, script, collectives=once),
-            1: lambda one: placed(one, script, collectives=once),
-            2: lambda one: in_backward(one, script, collectives=once),
-        },
-        3,
-    )
+    trace = rank_1_outside_backward(script, of_line(script, 4, 1.3))
     alone_in_its_step(aborted(trace, 1, "8 vs 4"), script, 1)
     (finding,) = MISMATCH.examine_run(aborted(trace, 1, "12 vs 4"))
     assert finding.headline == "rank 1 was sent 12 bytes in a collective that takes 4"
@@ -322,15 +326,7 @@ def test_a_late_call_that_may_be_another_step_of_the_others(
 
 
 def test_a_rank_that_left_its_backward_out_and_was_aborted_in_a_later_call(script: Path) -> None:
-    once = (of_line(script, 7, 1.8),)
-    trace = run(
-        {
-            0: lambda one: in_backward(one, script, collectives=once),
-            1: lambda one: placed(one, script, collectives=once),
-            2: lambda one: in_backward(one, script, collectives=once),
-        },
-        3,
-    )
+    trace = rank_1_outside_backward(script, of_line(script, 7, 1.8))
     (finding,) = DECIDED.examine_run(aborted(trace, 1, "8 vs 4"))
     assert finding.headline == "rank 1 left out the backward of training step 4, which ranks 0, 2 ran"
 
