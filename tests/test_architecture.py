@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "secret.py": (),
     "text.py": ("ddpdoctor.secret",),
     "launch.py": (),
+    "program": ("ddpdoctor.model", "ddpdoctor.program"),
     "report": (
         "ddpdoctor.figures",
         "ddpdoctor.model",

@@ -1,0 +1,180 @@
+"""The files of the user's program, parsed, with what each statement and expression stands in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+from ddpdoctor.model import Where
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+TRIES = (ast.Try, getattr(ast, "TryStar", ast.Try))  # the second is new in Python 3.11
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
+Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
+"""What has variables of its own."""
+_SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.Module)
+_OUTSIDE = ("decorator_list", "bases", "keywords", "returns")
+"""Parts of a definition that are evaluated where it stands."""
+_MOST_FILES = 300
+LARGEST = 1 << 20
+"""Bytes of a file that is read, and so more than its lines."""
+
+
+@dataclass(eq=False)
+class File:
+    """One file of the program."""
+
+    path: str
+    tree: ast.Module
+    parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
+    scopes: dict[ast.AST, Scope] = field(default_factory=dict)
+    """The function, class or module in which each node is evaluated."""
+    calls: list[ast.Call] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    classes: list[ast.ClassDef] = field(default_factory=list)
+    imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
+    stores: list[ast.Attribute] = field(default_factory=list)
+    """The attributes that are assigned."""
+
+    def __post_init__(self) -> None:
+        waiting: list[tuple[ast.AST, Scope]] = [(self.tree, self.tree)]
+        while waiting:
+            node, scope = waiting.pop()
+            self.scopes[node] = scope
+            self._sort(node)
+            inside = node if isinstance(node, _SCOPES) else scope
+            for name, value in ast.iter_fields(node):
+                around = scope if name in _OUTSIDE else inside
+                for child in value if isinstance(value, list) else (value,):
+                    if isinstance(child, ast.AST):
+                        self.parents[child] = node
+                        waiting.append((child, around))
+        for kind in (self.calls, self.functions, self.classes, self.imports, self.stores):
+            kind.sort(key=lambda it: (it.lineno, it.col_offset))
+
+    def _sort(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Call):
+            self.calls.append(node)
+        elif isinstance(node, FUNCTIONS):
+            self.functions.append(node)
+        elif isinstance(node, ast.ClassDef):
+            self.classes.append(node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            self.imports.append(node)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            self.stores.append(node)
+
+    def above(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What a node stands in, the innermost first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def class_of(self, function: ast.AST) -> ast.ClassDef | None:
+        """The class whose method a function is."""
+        parent = self.parents.get(function)
+        return parent if isinstance(parent, ast.ClassDef) and isinstance(function, FUNCTIONS) else None
+
+    def function_at(self, line: int | None) -> Function | ast.Module:
+        """The innermost function in whose body a line stands; the module where it stands in none."""
+        around = (it for it in self.functions if line in lines(*it.body))
+        return max(around, key=lambda function: function.lineno, default=self.tree)
+
+    def statements_at(self, line: int | None) -> list[ast.stmt]:
+        """The statements around a line, the outermost first."""
+        found: list[ast.stmt] = []
+        block: list[ast.AST] = [*self.tree.body]
+        while block:
+            inner = next((it for it in block if line in lines(it)), None)
+            if isinstance(inner, ast.stmt):
+                found.append(inner)
+            block = (
+                [child for child in ast.iter_child_nodes(inner) if hasattr(child, "lineno")] if inner else []
+            )
+        return found
+
+    def where(self, node: ast.expr | ast.stmt | ast.excepthandler) -> Where:
+        """Its line."""
+        return Where(self.path, node.lineno, name_of_scope(self.function_at(node.lineno)))
+
+
+@cache
+def read(path: str) -> File | None:
+    """A file; None where it cannot be read as the script that ran."""
+    try:
+        file = Path(path)
+        if file.stat().st_size > LARGEST:
+            return None
+        return File(path, ast.parse(file.read_bytes()))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+
+
+@cache
+def modules_of(script: str) -> tuple[str, ...]:
+    """The files that a script consists of: itself, and the modules beside and below it, or below the folder of the
+    outermost package that it is in, that it imports."""
+    files, folder = [script], Path(script).parent
+    root = next((it for it in (folder, *folder.parents) if not (it / "__init__.py").is_file()), folder)
+    for file in files:  # which grows
+        imported = [path for place in dict.fromkeys((folder, root)) for path in _imported(Path(file), place)]
+        files += dict.fromkeys(str(path) for path in imported if str(path) not in files and path.is_file())
+        if len(files) > _MOST_FILES:
+            break
+    return tuple(files)
+
+
+def _imported(path: Path, folder: Path) -> Iterator[Path]:
+    """Where a file's imports may lie, seen from a folder that the script imports from."""
+    file = read(str(path))
+    for node in file.imports if file else ():
+        if isinstance(node, ast.Import):
+            names = [(folder, alias.name) for alias in node.names]
+        else:
+            root = path.parents[node.level - 1] if 0 < node.level <= len(path.parents) else folder
+            module = f"{node.module}." if node.module else ""
+            names = [(root, module[:-1]), *((root, f"{module}{alias.name}") for alias in node.names)]
+        for root, name in names:
+            module_path = root.joinpath(*name.split("."))
+            yield from (module_path.with_suffix(".py"), module_path / "__init__.py")
+
+
+def lines(*nodes: ast.AST) -> range:
+    """The lines from the first to the last of these, which stand one behind the other."""
+    if not nodes:
+        return range(0)
+    first, last = nodes[0], nodes[-1]
+    start = getattr(first, "lineno", 0)
+    return range(start, (getattr(last, "end_lineno", None) or start) + 1)
+
+
+def name_of_scope(scope: ast.AST) -> str:
+    """The name of a function; that of a module is Python's own."""
+    return str(getattr(scope, "name", "<module>"))
+
+
+def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a function, or a module, and in no function or class inside."""
+    for child in ast.iter_child_nodes(scope):
+        if not isinstance(child, (*FUNCTIONS, ast.ClassDef, ast.Lambda)):
+            yield child
+            yield from own_nodes(child)
+
+
+def dotted(node: ast.AST | None) -> str | None:
+    """``a`` or ``a.b.c``, and ``a["b"]``: a variable, an attribute of one, or an element by a constant."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        base = dotted(node.value)
+        return f"{base}[{node.slice.value!r}]" if base else None
+    return None

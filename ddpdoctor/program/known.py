@@ -1,0 +1,318 @@
+"""What functions, methods and attributes of libraries give, by their qualified names.
+
+Names are those under which a library documents them; :func:`canonical` maps the other paths to the same object.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Origin(Enum):
+    """Where a value comes from, as far as it may differ between ranks."""
+
+    RANK = "the number of the rank, or of its device or host"
+    OWN_DATA = "the data that each rank reads"
+    CLOCK = "the clock of each process"
+    RANDOM = "random numbers"
+    FILES = "what a folder or a file holds at that moment"
+    ENVIRONMENT = "the environment of the process"
+    REDUCED = "a collective that gives all ranks the same"
+    EQUAL = "the same program text on all ranks"
+    UNKNOWN = "code that was not read"
+
+    @property
+    def differs(self) -> bool:
+        """Whether it gives ranks different values, as far as it is known."""
+        return self in (Origin.RANK, Origin.OWN_DATA, Origin.CLOCK, Origin.RANDOM)
+
+
+_MOVED = {
+    "torch.distributed.distributed_c10d": "torch.distributed",
+    "torch.nn.parallel.distributed": "torch.nn.parallel",
+    "torch.utils.data.distributed": "torch.utils.data",
+    "torch.utils.data.dataloader": "torch.utils.data",
+    "torch.distributed.device_mesh": "torch.distributed",
+    "lightning.LightningModule.trainer": "lightning.Trainer",
+    "lightning.Trainer.fabric": "lightning.Fabric",
+    "transformers.Trainer.args": "transformers.TrainingArguments",
+    "transformers.Trainer.state": "transformers.TrainerState",
+    "transformers.Trainer.accelerator": "accelerate.Accelerator",
+    "lightning.pytorch": "lightning",
+    "pytorch_lightning": "lightning",
+    "lightning_fabric": "lightning.fabric",
+    "lightning.fabric.Fabric": "lightning.Fabric",
+    "lightning.trainer.Trainer": "lightning.Trainer",
+    "ray.air.session": "ray.train",
+    "datetime.datetime": "datetime",
+    "ignite.distributed.utils": "ignite.distributed",
+    "tqdm.auto": "tqdm",
+    "tqdm.std": "tqdm",
+}
+
+
+def canonical(name: str) -> str:
+    """The documented name of what a library offers under several."""
+    for _ in range(2):
+        for moved, to in _MOVED.items():
+            if name == moved or name.startswith(f"{moved}."):
+                name = to + name[len(moved) :]
+    return name
+
+
+_RANK = """
+torch.distributed.get_rank torch.distributed.get_node_local_rank torch.distributed.get_group_rank
+torch.cuda.current_device torch.distributed.init_device_mesh.get_local_rank
+torch.distributed.init_device_mesh.get_rank torch.distributed.init_device_mesh.get_coordinate
+torch.distributed.ProcessGroup.rank
+accelerate.Accelerator.is_main_process accelerate.Accelerator.is_local_main_process
+accelerate.Accelerator.is_last_process accelerate.Accelerator.process_index
+accelerate.Accelerator.local_process_index
+accelerate.PartialState.is_main_process accelerate.PartialState.is_local_main_process
+accelerate.PartialState.is_last_process accelerate.PartialState.process_index
+accelerate.PartialState.local_process_index
+lightning.Trainer.is_global_zero lightning.Trainer.global_rank lightning.Trainer.local_rank
+lightning.Trainer.node_rank lightning.LightningModule.global_rank lightning.LightningModule.local_rank
+lightning.Fabric.is_global_zero lightning.Fabric.global_rank lightning.Fabric.local_rank lightning.Fabric.node_rank
+transformers.Trainer.is_world_process_zero transformers.Trainer.is_local_process_zero
+transformers.TrainingArguments.process_index transformers.TrainingArguments.local_rank
+transformers.TrainingArguments.local_process_index transformers.TrainingArguments.should_save
+transformers.TrainingArguments.should_log transformers.TrainerState.is_world_process_zero
+transformers.TrainerState.is_local_process_zero
+ignite.distributed.get_rank ignite.distributed.get_local_rank ignite.distributed.get_node_rank
+ray.train.get_context.get_world_rank ray.train.get_context.get_local_rank ray.train.get_context.get_node_rank
+horovod.torch.rank horovod.torch.local_rank torch_xla.core.xla_model.get_ordinal
+torch_xla.runtime.global_ordinal torch_xla.core.xla_model.is_master_ordinal
+deepspeed.comm.get_rank deepspeed.comm.get_local_rank
+os.getpid socket.gethostname platform.node
+"""
+_EQUAL = """
+torch.distributed.get_world_size torch.distributed.is_initialized torch.distributed.is_available
+torch.distributed.get_backend torch.cuda.is_available torch.distributed.barrier torch.manual_seed
+torch.distributed.init_process_group torch.distributed.is_torchelastic_launched torch.cuda.device_count
+accelerate.Accelerator.num_processes accelerate.Accelerator.sync_gradients lightning.Trainer.world_size
+lightning.Trainer.current_epoch lightning.Trainer.global_step lightning.Fabric.world_size
+lightning.LightningModule.current_epoch lightning.LightningModule.global_step
+ignite.distributed.get_world_size ray.train.get_context.get_world_size horovod.torch.size
+argparse.ArgumentParser.parse_args sys.argv accelerate.Accelerator.wait_for_everyone
+transformers.Trainer torch.compile
+"""
+_REDUCED = """
+torch.distributed.nn.all_reduce torch.distributed.nn.functional.all_reduce
+torch.distributed._functional_collectives.all_reduce
+accelerate.Accelerator.gather accelerate.Accelerator.gather_for_metrics accelerate.Accelerator.reduce
+accelerate.utils.gather accelerate.utils.reduce accelerate.utils.broadcast accelerate.utils.gather_object
+accelerate.utils.broadcast_object_list
+lightning.Fabric.all_reduce lightning.Fabric.all_gather lightning.Fabric.broadcast lightning.LightningModule.all_gather
+lightning.Trainer.callback_metrics lightning.Trainer.strategy.broadcast lightning.Trainer.strategy.reduce
+ignite.distributed.all_reduce ignite.distributed.all_gather ignite.distributed.broadcast
+horovod.torch.allreduce horovod.torch.allgather horovod.torch.broadcast horovod.torch.broadcast_object
+torch_xla.core.xla_model.all_reduce torch_xla.core.xla_model.mesh_reduce
+"""
+_CLOCK = """
+time.time time.time_ns time.monotonic time.monotonic_ns time.perf_counter time.perf_counter_ns time.process_time
+time.localtime time.gmtime time.strftime time.ctime
+datetime.now datetime.utcnow datetime.today datetime.date.today
+"""
+_FILES = """
+os.listdir os.scandir os.walk os.path.exists os.path.isfile os.path.isdir os.path.getsize os.path.getmtime os.stat
+glob.glob glob.iglob builtins.open torch.load json.load pickle.load
+pathlib.Path.exists pathlib.Path.is_file pathlib.Path.is_dir pathlib.Path.iterdir pathlib.Path.glob
+pathlib.Path.rglob pathlib.Path.read_text pathlib.Path.read_bytes pathlib.Path.stat
+shutil.disk_usage
+"""
+_RANDOM = """
+random.random random.randint random.randrange random.choice random.choices random.sample random.uniform random.gauss
+random.getrandbits random.betavariate random.expovariate random.normalvariate random.triangular
+uuid.uuid4 uuid.uuid1 os.urandom tempfile.mkdtemp tempfile.mkstemp
+torch.rand torch.randn torch.randint torch.randperm torch.normal torch.bernoulli torch.multinomial torch.rand_like
+torch.randn_like torch.poisson torch.seed torch.initial_seed
+"""
+_RANDOM_MODULES = ("numpy.random.", "secrets.")
+_SEEDING = ("seed", "Random", "default_rng", "RandomState", "get_state", "set_state")
+ORIGINS = {
+    name: origin
+    for names, origin in (
+        (_RANK, Origin.RANK),
+        (_EQUAL, Origin.EQUAL),
+        (_REDUCED, Origin.REDUCED),
+        (_CLOCK, Origin.CLOCK),
+        (_FILES, Origin.FILES),
+        (_RANDOM, Origin.RANDOM),
+    )
+    for name in names.split()
+}
+
+
+def origin_of(name: str) -> Origin | None:
+    """What a function, a method or an attribute of a library gives; None of what is made of what it is given."""
+    known = ORIGINS.get(name)
+    if known is None and name.startswith(_RANDOM_MODULES) and name.rpartition(".")[2] not in _SEEDING:
+        return Origin.RANDOM
+    return known
+
+
+RANK_VARIABLES = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"),
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID"),
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK"),
+        *("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "FLUX_TASK_RANK", "PALS_RANKID"),
+    }
+)
+"""Environment variables in which launchers tell a process its number."""
+EQUAL_VARIABLES = frozenset(
+    {
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_NTASKS", "SLURM_JOB_ID"),
+        *("SLURM_NNODES", "OMPI_COMM_WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
+    }
+)
+"""Those that all processes of a job have alike."""
+
+REDUCES = {
+    "torch.distributed.all_reduce": (0, "tensor"),
+    "torch.distributed.broadcast": (0, "tensor"),
+    "torch.distributed.all_gather": (0, "tensor_list"),
+    "torch.distributed.all_gather_into_tensor": (0, "output_tensor"),
+    "torch.distributed.all_gather_object": (0, "object_list"),
+    "torch.distributed.broadcast_object_list": (0, "object_list"),
+    "torch.distributed.all_reduce_coalesced": (0, "tensors"),
+    "torch.distributed.all_gather_coalesced": (0, "output_tensor_lists"),
+    "horovod.torch.allreduce_": (0, "tensor"),
+    "horovod.torch.broadcast_": (0, "tensor"),
+}
+"""Collectives that make an argument equal on all ranks, with its position and name."""
+
+RETURNS_ITS_ARGUMENTS = frozenset(
+    {
+        *("accelerate.Accelerator.prepare", "accelerate.Accelerator.prepare_model"),
+        *("accelerate.Accelerator.prepare_data_loader", "accelerate.Accelerator.prepare_optimizer"),
+        *("lightning.Fabric.setup", "lightning.Fabric.setup_dataloaders", "lightning.Fabric.setup_module"),
+        *("ray.train.torch.prepare_data_loader", "ray.train.torch.prepare_model"),
+        *("tqdm.tqdm", "tqdm.trange", "tqdm.notebook.tqdm", "rich.progress.track", "torch.compile"),
+        *("builtins.iter", "builtins.reversed", "copy.copy", "copy.deepcopy", "typing.cast"),
+        *("ignite.distributed.auto_model", "ignite.distributed.auto_optim"),
+        "functools.wraps",
+    }
+)
+"""Functions whose result stands for what they are given."""
+
+LOADERS = frozenset(
+    {
+        *("torch.utils.data.DataLoader", "torchdata.stateful_dataloader.StatefulDataLoader"),
+        *("ignite.distributed.auto_dataloader", "torch_xla.distributed.parallel_loader.MpDeviceLoader"),
+        *("ray.train.get_dataset_shard.iter_torch_batches", "ray.train.get_dataset_shard.iter_batches"),
+        *("torch.utils.data.DistributedSampler", "lightning.fabric.utilities.DataLoader"),
+    }
+)
+"""What gives each rank data of its own where it is iterated."""
+
+HOOKS = {
+    "lightning.Callback": ("", "lightning.Trainer", "lightning.LightningModule"),
+    "transformers.TrainerCallback": ("", "transformers.TrainingArguments", "transformers.TrainerState"),
+}
+"""Base classes whose methods a library calls, and the classes of the parameters that it gives them."""
+DATA_HOOKS = {"lightning.LightningModule": ("training_step", "validation_step", "test_step", "predict_step")}
+"""Methods that a library calls with a batch of each rank's own as the first argument."""
+
+RANK_ARGUMENTS = {
+    "torch.distributed.init_process_group": (None, "rank"),
+    "torch.utils.data.DistributedSampler": (2, "rank"),
+    "torch.distributed.TCPStore": (None, "rank"),
+}
+"""Functions that take the number of the rank, with its position and name."""
+SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+"""They call their first argument with the number of the rank before ``args``."""
+
+ENDS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit", "os.abort"})
+"""Functions that do not return."""
+
+_PURE = (
+    *(
+        "builtins.",
+        "math.",
+        "cmath.",
+        "numpy.",
+        "statistics.",
+        "operator.",
+        "itertools.",
+        "collections.",
+        "functools.",
+    ),
+    *(
+        "torch.",
+        "torchvision.",
+        "json.",
+        "copy.",
+        "os.path.",
+        "pathlib.",
+        "string.",
+        "re.",
+        "decimal.",
+        "fractions.",
+    ),
+    *(
+        "datetime",
+        "argparse.",
+        "dataclasses.",
+        "typing.",
+        "types.",
+        "contextlib.",
+        "torchmetrics.functional.",
+    ),
+)
+_NOT_PURE = (
+    "torch.distributed.",
+    "torch.load",
+    "torch.hub.",
+    "builtins.input",
+    "builtins.eval",
+    "builtins.getattr",
+)
+
+
+def is_pure(name: str) -> bool:
+    """Whether what a function or method gives is made of what it is given, and nothing else."""
+    return name.startswith(_PURE) and (not name.startswith(_NOT_PURE) or name.endswith(".__call__"))
+
+
+def is_known(name: str) -> bool:
+    """Whether this module tells what a function gives."""
+    tables = (ORIGINS, REDUCES, RETURNS_ITS_ARGUMENTS, LOADERS, RANK_ARGUMENTS)
+    return any(name in table for table in tables) or is_pure(name) or origin_of(name) is not None
+
+
+RETURNS_ITS_OBJECT = frozenset(
+    {
+        *("to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "type", "to_empty"),
+        *("requires_grad_", "apply", "share_memory", "detach", "clone", "contiguous"),
+    }
+)
+"""Methods of tensors and modules that return what they belong to, mostly at another place or of another type."""
+WRAPPERS = {
+    "torch.nn.parallel.DistributedDataParallel": "module",
+    "torch.nn.DataParallel": "module",
+    "torch.distributed.fsdp.FullyShardedDataParallel": "module",
+    "torch.optim.swa_utils.AveragedModel": "module",
+}
+"""Classes that hold their first argument as this attribute, and call it."""
+PLACES = frozenset({"device", "device_ids", "output_device", "map_location", "pin_memory", "dtype"})
+"""Arguments that say so."""
+CHANGES = frozenset(
+    {
+        *(
+            "append",
+            "extend",
+            "insert",
+            "add",
+            "update",
+            "setdefault",
+            "appendleft",
+            "extendleft",
+            "__setitem__",
+        ),
+    }
+)
+"""Methods of Python's containers that put in what they are given; torch's end with ``_``."""
+KINDS = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.callable", "builtins.type"})
+"""Functions whose result is made of the kind of what they are given, not of its value."""

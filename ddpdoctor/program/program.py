@@ -1,0 +1,302 @@
+"""The questions that other packages ask about the user's program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from ddpdoctor.model import Where
+from ddpdoctor.program.files import File, Function, lines, modules_of, name_of_scope, read
+from ddpdoctor.program.flow import Context, Entity, Flow, Point
+from ddpdoctor.program.known import ENDS, Origin
+
+
+@dataclass(frozen=True)
+class Source:
+    """One of the places where a value comes from."""
+
+    origin: Origin
+    name: str
+    """What gives it: the qualified name of a function, an environment variable, a parameter."""
+    path: tuple[Where, ...]
+    """The lines from there to the value."""
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Everything that a value comes from."""
+
+    sources: tuple[Source, ...]
+
+    @property
+    def kinds(self) -> frozenset[Origin]:
+        """The kinds of origins."""
+        return frozenset(source.origin for source in self.sources)
+
+    @property
+    def known(self) -> bool:
+        """Whether all code that makes the value was read; a value of which it was not is no reason for a finding."""
+        return Origin.UNKNOWN not in self.kinds
+
+    @property
+    def differs(self) -> bool:
+        """Whether ranks have values of their own, which is certain: all is known, and a part differs."""
+        return self.known and any(kind.differs for kind in self.kinds)
+
+    def of(self, origin: Origin) -> Source | None:
+        """The source with the shortest path among those of one kind."""
+        return min(
+            (it for it in self.sources if it.origin is origin), key=lambda it: len(it.path), default=None
+        )
+
+    def only(self, *allowed: Origin) -> bool:
+        """Whether nothing else takes part, apart from what is equal."""
+        return self.kinds <= {*allowed, Origin.EQUAL, Origin.REDUCED}
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """An expression of the program."""
+
+    program: Program
+    file: File
+    node: ast.expr
+    context: Context | None = None
+
+    @property
+    def where(self) -> Where:
+        """Its line."""
+        return self.file.where(self.node)
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        return ast.unparse(self.node)
+
+    @property
+    def origins(self) -> Origins:
+        """Where its value comes from."""
+        return self.program.origins(self)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The qualified names of what it may be: a function or a class, of a library or of the program."""
+        return self.program.names(self)
+
+    def parts(self) -> Iterator[Expression]:
+        """The conditions that ``and``, ``or`` and ``not`` join."""
+        node = (
+            self.node.operand
+            if isinstance(self.node, ast.UnaryOp) and isinstance(self.node.op, ast.Not)
+            else self.node
+        )
+        if isinstance(node, ast.BoolOp):
+            for value in node.values:
+                yield from Expression(self.program, self.file, value, self.context).parts()
+        else:
+            yield Expression(self.program, self.file, node, self.context)
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """What has to be so for a line to be reached."""
+
+    test: Expression
+    holds: bool
+    at: Where
+    """The line of the statement that decides."""
+
+    @property
+    def by_rank(self) -> Origins | None:
+        """The origins of a part of it that the number of the rank decides; None where no part is one."""
+        for part in self.test.parts():
+            origins = part.origins
+            if Origin.RANK in origins.kinds and origins.only(Origin.RANK, Origin.ENVIRONMENT):
+                return origins
+        return None
+
+
+class Program:
+    """The files of a script, and what follows from their text.
+
+    Args:
+        script: the file that is run; or any file, for a program of what it imports.
+        called: the qualified names of what a run called at a line, by file and line.
+    """
+
+    def __init__(self, script: str, called: Mapping[tuple[str, int], Sequence[str]] | None = None) -> None:
+        files = {path: file for path in modules_of(script) if (file := read(path)) is not None}
+        self.script = script
+        self.files: Mapping[str, File] = files
+        self.flow = Flow(files, called or {})
+        self._origins: dict[Point, Origins] = {}
+
+    @staticmethod
+    def of(script: str) -> Program:
+        """The program of a script, read once."""
+        return _program(script)
+
+    def file(self, where: Where | None) -> File | None:
+        """The file of a line; None where it is none of the program."""
+        return self.files.get(where.file) if where is not None else None
+
+    def origins(self, expression: Expression) -> Origins:
+        """Where the value of an expression comes from."""
+        point = Point(expression.node, expression.file, expression.context)
+        if point not in self._origins:
+            self._origins[point] = self._find_origins(point)
+        return self._origins[point]
+
+    def _find_origins(self, point: Point) -> Origins:
+        try:
+            found = self.flow.origins(point)
+        except RecursionError:
+            return Origins((Source(Origin.UNKNOWN, "too deep to read", ()),))
+        return Origins(tuple(Source(leaf.origin, leaf.name, _lines_of(way)) for leaf, way in found.items()))
+
+    def names(self, expression: Expression) -> frozenset[str]:
+        """The qualified names of what an expression may be."""
+        referents = self.flow.referents(Point(expression.node, expression.file, expression.context))
+        return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in referents)
+
+    # Conditions.
+
+    def conditions(self, where: Where | None) -> list[Condition]:
+        """What has to be so for a line to be reached once its function is called, the outermost first."""
+        file = self.file(where)
+        if file is None or where is None or where.line is None:
+            return []
+        scope = file.function_at(where.line)
+        return list(self._in_front(file, scope.body, where.line))
+
+    def _in_front(self, file: File, block: Sequence[ast.stmt], line: int) -> Iterator[Condition]:
+        for statement in block:
+            if line in lines(statement):
+                yield from self._around(file, statement, line)
+                return
+            if line < statement.lineno:
+                return
+            if isinstance(statement, ast.If):
+                for body, holds in ((statement.body, False), (statement.orelse, True)):
+                    if body and self._leaves(file, body[-1]):
+                        yield self._condition(file, statement, holds=holds)
+
+    def _around(self, file: File, statement: ast.stmt, line: int) -> Iterator[Condition]:
+        for name, block in ast.iter_fields(statement):
+            inner = block if isinstance(block, list) else []
+            if name in ("handlers", "cases"):
+                inner = [it for handler in inner for it in handler.body]
+            if any(isinstance(it, ast.stmt) and line in lines(it) for it in inner):
+                if isinstance(statement, ast.If | ast.While) and name in ("body", "orelse"):
+                    yield self._condition(file, statement, holds=name == "body")
+                yield from self._in_front(file, inner, line)
+
+    def _condition(self, file: File, statement: ast.If | ast.While, *, holds: bool) -> Condition:
+        return Condition(Expression(self, file, statement.test), holds, file.where(statement))
+
+    def _leaves(self, file: File, statement: ast.stmt) -> bool:
+        """Whether nothing behind a statement of its block is run."""
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            return bool(self.names(Expression(self, file, statement.value.func)) & ENDS)
+        return isinstance(statement, ast.Return | ast.Continue | ast.Break | ast.Raise)
+
+    def callers(self, where: Where) -> list[Where]:
+        """The lines of the program that call the function in which a line stands."""
+        file = self.file(where)
+        function = file.function_at(where.line) if file else None
+        if function is None or isinstance(function, ast.Module):
+            return []
+        found = self._callers(function)
+        return [caller.where(call) for call, caller in found]
+
+    def _callers(self, function: Function) -> list[tuple[ast.Call, File]]:
+        try:
+            return self.flow.callers(function)
+        except RecursionError:
+            return []
+
+    def guard(self, where: Where | None) -> Condition | None:
+        """The condition on the rank that a line stands under, in its function."""
+        return next((it for it in self.conditions(where) if it.by_rank), None)
+
+    def guarded_call(self, where: Where | None) -> Where | None:
+        """The call under a condition on the rank that leads to a line which itself is under none.
+
+        None where the line is under one, and where several such calls lead to it, or none.
+        """
+        visited: set[tuple[str, str | None]] = set()
+        while where is not None and (where.file, where.function) not in visited:
+            if self.guard(where):
+                return None
+            visited.add((where.file, where.function))
+            calls = self.callers(where)
+            guarded = [call for call in calls if self.guard(call)]
+            if len(guarded) == 1:
+                return guarded[0]
+            if guarded or len(calls) != 1:
+                return None
+            where = calls[0]
+        return None
+
+    def is_for_some_ranks(self, where: Where | None) -> bool:
+        """Whether a line stands under a condition on the rank, or is only led to by a call that does."""
+        return self.guard(where) is not None or self.guarded_call(where) is not None
+
+    # Calls.
+
+    def calls(self, *names: str) -> list[Where]:
+        """The lines that call functions of these qualified names."""
+        last = {name.rpartition(".")[2] for name in names}
+        found = []
+        for file in self.files.values():
+            for call in file.calls:
+                if self._names_of_call(file, call).intersection(names) or (
+                    not last.isdisjoint({getattr(call.func, "id", "")})
+                    and self.names(Expression(self, file, call.func)).intersection(names)
+                ):
+                    found.append(file.where(call))
+        return found
+
+    def _names_of_call(self, file: File, call: ast.Call) -> frozenset[str]:
+        called = self.flow.called(Point(call, file))
+        return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in called)
+
+    def expression_at(self, where: Where, text: str | None = None) -> Expression | None:
+        """The expression with this text on a line; the first one on it without.
+
+        Args:
+            text: as :func:`ast.unparse` writes it.
+        """
+        file = self.file(where)
+        nodes = file.scopes if file else ()
+        found = (
+            node
+            for node in nodes
+            if isinstance(node, ast.expr)
+            and node.lineno == where.line
+            and (text is None or ast.unparse(node) == text)
+        )
+        node = min(found, key=lambda it: it.col_offset, default=None)
+        return Expression(self, file, node) if file is not None and node is not None else None
+
+
+@cache
+def _program(script: str) -> Program:
+    return Program(script)
+
+
+def _lines_of(way: Sequence[Point]) -> tuple[Where, ...]:
+    """The lines of a way, each once where it goes on in the same."""
+    places: list[Where] = []
+    for point in way:
+        node = getattr(point.node, "node", point.node)
+        if isinstance(node, ast.expr | ast.stmt | ast.arg | ast.alias):
+            where = Where(point.file.path, node.lineno, name_of_scope(point.file.function_at(node.lineno)))
+            if not places or places[-1] != where:
+                places.append(where)
+    return tuple(places)
+
+
+__all__ = ["Condition", "Entity", "Expression", "Origin", "Origins", "Program", "Source"]
