@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Says, pattern, says
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, log_fields
-from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, is_of_a_library, speaks_of_a_peer
+from ddpdoctor.logs.secondary_errors import is_of_a_library, speaks_of_a_peer
 from ddpdoctor.model import Confidence, Finding, Judgement, Role, Source
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
@@ -151,22 +152,9 @@ _FALLBACK = _Message(
     "No more is known of this message here.",
     "NCCL_DEBUG=INFO TORCH_CPP_LOG_LEVEL=INFO torchrun --log-dir logs --tee 3 ...\nddpdoctor explain logs",
 )
-_CONSEQUENCE = (
-    r"Proxy Call to rank|\[Service thread\] (?:Error encountered|Could not receive)|Socket recv failed"
-    r"|\[Proxy Service.{0,20}\] Failed to execute|[Cc]onnection closed|Storing response for already completed"
-    r"|Watchdog caught|[Ww]atchdog thread terminated|watchdog got stuck|Some NCCL operations have failed"
-    r"|To avoid data inconsistency|Timeout at NCCL work|detected by watchdog|Heartbeat monitor timed out"
-    r"|dump (?:signal|debug info)|Terminating the process|First PG on this rank|Observed flight recorder"
-    r"|Stack trace of the failed collective"
-)
-"""What NCCL's other threads, torch's watchdog and its monitor say after something has failed."""
-_HARMLESS = (
-    r"Failed to open lib|Failed to find CUDA library|NET/Plugin|Call to ibv_(?:open_device|get_async_event) failed"
-    r"|Unable to open device|greater than the maximum allowed|[Ii]gnor(?:ed|ing)\b|deprecated|Both NCCL_"
-    r"|NUMA auto balancing|iommu=|speed from|GID table changed|GDRCOPY|Cannot initialize CollNet"
-)
-_WARNING = rf"CCL WARN (?!.{{0,160}}(?:{_CONSEQUENCE}|{_HARMLESS}|{PEER_IS_GONE}))\S"
-_LOGGED = rf"\[[EF][^\]]{{0,30}}\.[ch]pp:\d+\] (?!.{{0,160}}(?:{_CONSEQUENCE}|{PEER_IS_GONE}))\S"
+_UNTOLD = pattern(Says.AFTERMATH, Says.PEER_GONE)
+_WARNING = rf"CCL WARN (?!.{{0,160}}(?:{_UNTOLD}|{pattern(Says.HARMLESS)}))\S"
+_LOGGED = rf"\[[EF][^\]]{{0,30}}\.[ch]pp:\d+\] (?!.{{0,160}}(?:{_UNTOLD}))\S"
 """As the C++ part of torch logs errors."""
 _LONGEST = 160
 
@@ -231,7 +219,7 @@ class LibraryError(Check):
         )
 
     def _remark(self, line: Line) -> Finding:
-        harmless = re.search(_HARMLESS, line.text)
+        harmless = says(line.text, Says.HARMLESS)
         return self.info(
             f"{_library(line.text)} warned: {quote(_text_of(line.text))}",
             why="Jobs that train well write this line, too: NCCL goes another way."

@@ -1,8 +1,9 @@
 import re
 
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Says, pattern, says
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Raised, log_fields
-from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, is_of_another_service
+from ddpdoctor.logs.secondary_errors import is_of_another_service
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.model import Confidence, Finding, Judgement, Role, Source
 from ddpdoctor.text import ranks_phrase
@@ -110,11 +111,9 @@ def _ended_without_exception(log: Log) -> Ended | None:
 
 def _errors_of_survivors(log: Log) -> list[Line | Raised]:
     raised = [
-        error
-        for error in log.fatal
-        if re.search(PEER_IS_GONE, error.text) and not is_of_another_service(error)
+        error for error in log.fatal if says(error.text, Says.PEER_GONE) and not is_of_another_service(error)
     ]
-    return list(raised or (line for line in log.find(PEER_IS_GONE) if not log.went_on_after(line)))
+    return list(raised or (line for line in log.find(pattern(Says.PEER_GONE)) if not log.went_on_after(line)))
 
 
 def _is_of_loader(raised: Raised) -> bool:

@@ -4,11 +4,12 @@ from typing import Any
 
 from ddpdoctor.blame.wording import consequences, verb, who
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Says, pattern
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
-from ddpdoctor.logs.secondary_errors import PEER_IS_GONE, first_death, has_failed
+from ddpdoctor.logs.secondary_errors import first_death, has_failed
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import SlurmEnd, Trace
@@ -112,7 +113,7 @@ _LEADS_TO_MISMATCH = ("DD011", "DD106", "DD204", "DD225", "DD303", "DD305", "DD3
 """Problems after which ranks meet in different collectives, which gloo may end by an abort."""
 _WATCHDOG_LOST = (
     r"(?:watchdog thread terminated with|raised the following async) exception: "
-    rf".{{0,200}}(?:{PEER_IS_GONE}|remote process exited)"
+    rf".{{0,200}}(?:{pattern(Says.PEER_GONE)})"
 )
 _LAST_WORDS = (r"Fatal Python error: .*", r"terminate called after throwing an instance of .*")
 _FAULT, _FAULT_NUMBER = r"(?P<signal>SIG(?:SEGV|BUS|FPE|ILL|ABRT))", r"(?P<signal>4|6|7|8|11)"

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-_OF_A_VICTIM = re.compile(
-    r"closed by peer|Connection reset|Broken pipe|Connection refused|remote process exited|ncclRemoteError"
-    r"|Socket recv failed|Connection closed|peer.*closed|Timed out waiting \d+ ?ms for (?:send|recv) operation",
-    re.IGNORECASE,
-)
-"""What gloo, NCCL and the store say on a healthy rank whose peer went away, or did not come."""
+from ddpdoctor.blame.frames import Frame, frames_of, is_of_script
+from ddpdoctor.failures import VICTIM, Says, is_of_another_service, says
 
 
-_AT_A_TIMEOUT = re.compile(
-    r"Timed out waiting \d+ ?ms|wait timeout after \d+ ?ms|caught collective operation timeout"
-    r"|Timed out after \d+ ?ms waiting|collective operation timed out",
-    re.IGNORECASE,
-)
-"""What they say where the peer did not come in time, and was not seen to go away."""
+def tells_of_a_peer(*chain: tuple[str, tuple[Frame, ...]]) -> bool:
+    """Whether an exception says no more than that a peer was gone or did not come.
+
+    Args:
+        chain: ``Type: message`` and the frames of the exception, then of the one that caused it, and so on.
+    """
+    texts = [text for text, _ in chain]
+    if asked_the_store(*chain[0]) or is_of_another_service(texts, (own[-1].file for _, own in chain if own)):
+        return False
+    return any(says(text, *VICTIM) for text in texts)
 
 
-def tells_of_a_peer(message: str) -> bool:
-    """Whether an exception says no more than that a peer was gone or did not come."""
-    return bool(_OF_A_VICTIM.search(message))
+def asked_the_store(text: str, frames: tuple[Frame, ...]) -> bool:
+    """Whether the script itself waited for a key of the store, which is no collective."""
+    return text.partition(":")[0].endswith("DistStoreError") and any(map(is_of_script, frames[-1:]))
 
 
 @dataclass(frozen=True)
@@ -37,14 +36,19 @@ class Failure:
     """Seconds since the epoch, to tell who failed first."""
 
     @property
+    def text(self) -> str:
+        """``Type: message``."""
+        return f"{self.type}: {self.message}"
+
+    @property
     def timed_out(self) -> bool:
-        """Whether it waited in a collective until the timeout of the group."""
-        return bool(_AT_A_TIMEOUT.search(self.message))
+        """Whether it waited for the others until the timeout of the group."""
+        return says(self.text, Says.PEER_LATE)
 
     @property
     def of_a_victim(self) -> bool:
         """Whether it says no more than that a peer was gone or did not come."""
-        return tells_of_a_peer(self.message)
+        return tells_of_a_peer((self.text, frames_of(self.traceback)))
 
     @property
     def at_closed_address(self) -> bool:

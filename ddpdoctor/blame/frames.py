@@ -93,3 +93,14 @@ def parse_faulthandler(text: str) -> tuple[Frame, ...]:
     last = text.rpartition("Stack (most recent call first):")[2].rpartition("(most recent call first):")[2]
     frames = [Frame(m["function"], m["file"], int(m["line"])) for m in _FAULTHANDLER_FRAME.finditer(last)]
     return tuple(reversed(frames))
+
+
+_TRACEBACK_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
+
+
+def frames_of(traceback: str) -> tuple[Frame, ...]:
+    """The frames that Python printed in a traceback, outermost first."""
+    return tuple(
+        Frame(match["function"] or "", match["file"], int(match["line"]))
+        for match in _TRACEBACK_FRAME.finditer(traceback)
+    )

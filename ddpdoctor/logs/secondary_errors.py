@@ -7,77 +7,44 @@ import re
 import signal
 from collections.abc import Iterator
 
-from ddpdoctor.blame.frames import Frame, is_of_script
+from ddpdoctor import failures
+from ddpdoctor.blame import failure
+from ddpdoctor.blame.frames import Frame
+from ddpdoctor.failures import Says
 from ddpdoctor.logs.log import Ended, Log, Raised
 
-PEER_IS_GONE = (
-    r"closed by (?:remote )?peer|[Cc]onnection (?:was |likely )*(?:reset|closed|aborted)|Broken pipe|ncclRemoteError"
-    r"|pair\.cc.{0,20} connect \[.{0,60}refused|remote process (?:has )?exited|Socket recv failed"
-    r"|failed to recv, got 0 bytes|recvValue failed|sendBytes failed"
-    r"|Connection refused, remote|communicator was aborted|NCCL communicator (?:has been|was) aborted|ncclCommAbort"
-    r"|store->get\(.{0,80}got error: (?:Connection|Broken)|successfully reached monitoredBarrier"
-    r"|TCPStore.{0,40}(?:shut ?down|closed)|[Ss]ocketP(?:rogress|oll)"
-    r"|onnect to \S+<\d+> failed ?: Connection refused|ActorDiedError|ActorUnavailableError|WorkerCrashedError"
-)
-_WAITED_IN_VAIN = re.compile(
-    r"[Ww]atchdog caught collective operation timeout|Timed out waiting \d+ms|[Ss]ocket [Tt]imeout"
-    r"|failed to pass monitored|watchdog got stuck for|wait timeout after \d+ms|collective operation timeout"
-    r"|Application timeout caused pair closure|store->get\(.{0,80}got error(?!: (?:Connection|Broken))"
-    r"|timed out after .{0,40}(?:barrier|waiting for|worker)"
-)
-_LAUNCHER = re.compile(
-    r"(?:^|\.)(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|SIGTERMException"
-    r"|SystemExit|KeyboardInterrupt|DistributedException|(?:Base)?ExceptionGroup)$"
-)
 _STARTS_RANKS = re.compile(r"python|\.py\b|torchrun|accelerate|deepspeed|srun|mpirun|mpiexec|horovod")
 """In the command of a CalledProcessError: a program whose own output tells why it failed."""
-_SUBPROCESS = re.compile(
-    r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)|process \d+ terminated with"
-)
-_LIBRARY = re.compile(
-    r"^(?:[\w.]*\.)?(?:DistBackendError|EnforceNotMet)\b|\b[A-Za-z]{0,3}CCL [Ee]rror|gloo/transport/"
-    r"|Gloo connectFullMesh failed|makeDeviceForHostname"
-    r"|(?:CUDA|HIP) error: (?:(?:all )?CUDA-capable device\S* \S+ busy|unknown error|initialization error"
-    r"|device not ready|operation not supported|driver shutting down|system not yet initialized)|CUDA unknown error"
-)
-_PACKAGE = re.compile(r"/(?:site|dist)-packages/(?!torch/)|/(?:urllib|http|ssl|ftplib|smtplib)\b")
-"""In the path of a frame: another package than torch, or Python's own clients of a network."""
-_OF_RANKS = re.compile(
-    r"[A-Z]CCL|[Gg]loo|c10d|TCPStore|pair\.cc|\b[Rr]anks?\b|collective|Distributed|Actor(?:Died|Unavailable)Error"
-    r"|WorkerCrashedError"
-)
 
 
 def is_of_another_service(raised: Raised) -> bool:
     """Whether it tells of a connection to something that is no rank: a web server, a store of objects, a database."""
     links = raised.chain
-    if any(_OF_RANKS.search(link.text) for link in links):
-        return False
-    return any(link.frames and _PACKAGE.search(link.frames[-1].file) for link in links)
+    files = (link.frames[-1].file for link in links if link.frames)
+    return failures.is_of_another_service([link.text for link in links], files)
 
 
 def speaks_of_a_peer(raised: Raised) -> bool:
     """Whether it says no more than that a peer is gone or did not come."""
-    if is_of_another_service(raised) or asked_the_store(raised):
-        return False
-    return any(
-        re.search(PEER_IS_GONE, link.text) or _WAITED_IN_VAIN.search(link.text) for link in raised.chain
-    )
+    return failure.tells_of_a_peer(*((link.text, link.frames) for link in raised.chain))
 
 
 def waited_in_vain(raised: Raised) -> bool:
     """Whether it says that a wait for the others ran out of time."""
-    return any(_WAITED_IN_VAIN.search(link.text) for link in raised.chain) and not asked_the_store(raised)
-
-
-def asked_the_store(raised: Raised) -> bool:
-    """Whether the script itself waited for a key of the store, which is no collective."""
-    return raised.kind.endswith("DistStoreError") and any(map(is_of_script, raised.frames[-1:]))
+    return _says(raised, Says.PEER_LATE) and not _asked_the_store(raised)
 
 
 def is_of_a_library(raised: Raised) -> bool:
     """Whether NCCL, gloo or CUDA's driver raised it: at a line of the script that is not to blame for it."""
-    return any(_LIBRARY.search(link.text) for link in raised.chain)
+    return _says(raised, Says.LIBRARY)
+
+
+def _says(raised: Raised, role: Says) -> bool:
+    return any(failures.says(link.text, role) for link in raised.chain)
+
+
+def _asked_the_store(raised: Raised) -> bool:
+    return failure.asked_the_store(raised.kind, raised.frames)
 
 
 def is_of_the_launcher(raised: Raised) -> bool:
@@ -86,7 +53,7 @@ def is_of_the_launcher(raised: Raised) -> bool:
         return True  # torch before 1.8
     if raised.kind.endswith("CalledProcessError"):
         return raised.line.rank is None or _STARTS_RANKS.search(raised.message) is not None
-    return bool(_LAUNCHER.search(raised.kind)) or any(_SUBPROCESS.search(link.text) for link in raised.chain)
+    return failures.says(raised.text, Says.PASSED_ON) or _says(raised, Says.HELPER_DIED)
 
 
 def _joins_spawned(frame: Frame) -> bool:
@@ -116,7 +83,7 @@ def own_causes(log: Log) -> list[Raised]:
     """The exceptions that ended a process for a reason of its own, in order."""
     excluded = (speaks_of_a_peer, is_of_the_launcher, is_of_a_library)
     causes = [raised for raised in log.fatal if not any(test(raised) for test in excluded)]
-    of_no_store = [raised for raised in causes if not asked_the_store(raised)]
+    of_no_store = [raised for raised in causes if not _asked_the_store(raised)]
     if of_no_store or not causes:
         return of_no_store or _failed_commands(log)
     raised_by = {raised.rank for raised in log.fatal}

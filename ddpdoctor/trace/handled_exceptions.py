@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from enum import Enum
 from pathlib import Path
 
-from ddpdoctor.blame.failure import tells_of_a_peer
 from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
 from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.standing import Standing
+from ddpdoctor.failures import VICTIM, says
 from ddpdoctor.model import Where
 from ddpdoctor.trace.loop_exits import last_update
 from ddpdoctor.trace.recording import Recording
@@ -85,9 +85,8 @@ def ends_its_work(standing: Standing, recording: Recording | None) -> bool:
     if process is None or process.handles is None or standing.place is None:
         return False
     handled = process.handles
-    if standing.place.kind not in (PlaceKind.COLLECTIVE, PlaceKind.DESTROY) or tells_of_a_peer(
-        handled.message
-    ):
+    in_collective = standing.place.kind in (PlaceKind.COLLECTIVE, PlaceKind.DESTROY)
+    if not in_collective or says(f"{handled.type}: {handled.message}", *VICTIM):
         return False
     inside = _since(process.stack, handled.holder)
     if inside is None:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ddpdoctor.blame.frames import Frame, innermost_of_script
+from ddpdoctor.blame.frames import frames_of, innermost_of_script
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
@@ -21,7 +21,6 @@ _IN_WORKER = re.compile(
     r"Original Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<type>[\w.]+)(?:: (?P<message>.*))?"
 )
 """In the message of what a rank raises for its DataLoader worker."""
-_FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>\S+))?')
 _REFUSED = r"(?s)Weights only load failed(?!.*Unsupported operand 80\b)"
 """torch.load, of what is whole and holds more than tensors; the first byte of a partial file is the operand 80."""
 _REMEDIES = {
@@ -89,11 +88,7 @@ def place_in_worker(message: str) -> Where | None:
 
 def innermost(traceback: str) -> Where | None:
     """The innermost line of the script: not of torch, nor of another package."""
-    frames = [
-        Frame(match["function"] or "", match["file"], int(match["line"]))
-        for match in _FRAME.finditer(traceback)
-    ]
-    return innermost_of_script(frames)
+    return innermost_of_script(frames_of(traceback))
 
 
 def with_victims(trace: Trace, raised: Mapping[int, Raised]) -> tuple[int, ...]:

@@ -1,0 +1,135 @@
+"""What libraries, launchers and torch say when a job fails, and what each message is to the failure.
+
+Recorded runs, hangs and job output all read this table. What names a problem is in ``messages`` of the check of that
+problem (:class:`ddpdoctor.check.Check`), as rows of the same type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+
+class Says(Enum):
+    """What a message is to the failure that it tells of."""
+
+    CAUSE = "a problem is named"
+    PEER_GONE = "a peer went away: whoever says so is healthy"
+    PEER_LATE = "a peer did not come in time: whoever says so is healthy"
+    PASSED_ON = "another process failed: the exception of a launcher"
+    HELPER_DIED = "a process that this one started ended, and the message does not say why"
+    LIBRARY = "a library failed, at a line of the script that is not to blame"
+    AFTERMATH = "threads and monitors of a library say it after something else has failed"
+    HARMLESS = "jobs that train well say it, too"
+
+
+VICTIM = (Says.PEER_GONE, Says.PEER_LATE)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One row: how to know a message, and what it means."""
+
+    pattern: str
+    """A regular expression, searched in a line or in ``Type: message`` of an exception."""
+    library: str
+    """Who says it."""
+    says: Says = Says.CAUSE
+
+
+_GONE, _LATE, _PASSED_ON, _AFTER = Says.PEER_GONE, Says.PEER_LATE, Says.PASSED_ON, Says.AFTERMATH
+TABLE = (
+    Message(r"closed by (?:remote )?peer|Broken pipe", "sockets", _GONE),
+    Message(r"[Cc]onnection (?:was |likely )*(?:reset|closed|aborted)", "sockets", _GONE),
+    Message(r"pair\.cc.{0,20} connect \[.{0,60}refused|Connection refused, remote", "gloo", _GONE),
+    Message(r"ncclRemoteError|remote process (?:has )?exited", "NCCL", _GONE),
+    Message(r"Socket recv failed|[Ss]ocketP(?:rogress|oll)", "NCCL", _GONE),
+    Message(r"onnect to \S+<\d+> failed ?: Connection refused", "NCCL", _GONE),
+    Message(r"[Cc]ommunicator (?:has been|was) aborted|ncclCommAbort", "NCCL", _GONE),
+    Message(r"failed to recv, got 0 bytes|recvValue failed|sendBytes failed", "TCPStore", _GONE),
+    Message(r"store->get\(.{0,80}got error: (?:Connection|Broken)", "TCPStore", _GONE),
+    Message(r"TCPStore.{0,40}(?:shut ?down|closed)", "TCPStore", _GONE),
+    Message(r"successfully reached monitoredBarrier", "torch", _GONE),
+    Message(r"ActorDiedError|ActorUnavailableError|WorkerCrashedError", "Ray", _GONE),
+    Message(r"Timed out waiting \d+ ?ms|Application timeout caused pair closure", "gloo", _LATE),
+    Message(r"collective operation (?:timeout|timed out)|watchdog got stuck for", "NCCL", _LATE),
+    Message(r"wait timeout after \d+ ?ms|Timed out after \d+ ?ms waiting", "TCPStore", _LATE),
+    Message(
+        r"store->get\(.{0,80}got error(?!: (?:Connection|Broken))|[Ss]ocket [Tt]imeout", "TCPStore", _LATE
+    ),
+    Message(r"failed to pass monitored", "torch", _LATE),
+    Message(r"timed out after .{0,40}(?:barrier|waiting for|worker)", "torch", _LATE),
+    Message(
+        r"^(?:[\w.]*\.)?(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|SIGTERMException"
+        r"|SystemExit|KeyboardInterrupt|DistributedException|(?:Base)?ExceptionGroup)(?::|$)",
+        "launchers",
+        _PASSED_ON,
+    ),
+    Message(r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)", "torch", Says.HELPER_DIED),
+    Message(r"process \d+ terminated with", "torch", Says.HELPER_DIED),
+    Message(r"^(?:[\w.]*\.)?(?:DistBackendError|EnforceNotMet)\b", "torch", Says.LIBRARY),
+    Message(r"\b[A-Za-z]{0,3}CCL [Ee]rror", "NCCL", Says.LIBRARY),
+    Message(r"gloo/transport/|Gloo connectFullMesh failed|makeDeviceForHostname", "gloo", Says.LIBRARY),
+    Message(
+        r"(?:CUDA|HIP) error: (?:(?:all )?CUDA-capable device\S* \S+ busy|unknown error|initialization error"
+        r"|device not ready|operation not supported|driver shutting down|system not yet initialized)"
+        r"|CUDA unknown error",
+        "CUDA",
+        Says.LIBRARY,
+    ),
+    Message(r"Proxy Call to rank|\[Proxy Service.{0,20}\] Failed to execute", "NCCL", _AFTER),
+    Message(r"\[Service thread\] (?:Error encountered|Could not receive)", "NCCL", _AFTER),
+    Message(r"Storing response for already completed", "NCCL", _AFTER),
+    Message(r"Watchdog caught|[Ww]atchdog thread terminated|detected by watchdog", "torch", _AFTER),
+    Message(
+        r"Some NCCL operations have failed|To avoid data inconsistency|Timeout at NCCL work", "torch", _AFTER
+    ),
+    Message(
+        r"Heartbeat monitor timed out|dump (?:signal|debug info)|Terminating the process", "torch", _AFTER
+    ),
+    Message(r"First PG on this rank|Observed flight recorder|Stack trace of the failed", "torch", _AFTER),
+    Message(r"Failed to open lib|Failed to find CUDA library|NET/Plugin", "NCCL", Says.HARMLESS),
+    Message(
+        r"Call to ibv_(?:open_device|get_async_event) failed|Unable to open device", "NCCL", Says.HARMLESS
+    ),
+    Message(
+        r"greater than the maximum allowed|[Ii]gnor(?:ed|ing)\b|deprecated|Both NCCL_", "NCCL", Says.HARMLESS
+    ),
+    Message(r"NUMA auto balancing|iommu=|speed from|GID table changed|GDRCOPY", "NCCL", Says.HARMLESS),
+    Message(r"Cannot initialize CollNet", "NCCL", Says.HARMLESS),
+)
+"""The messages that name no problem."""
+
+
+@cache
+def pattern(*roles: Says) -> str:
+    """A regular expression for the messages of these roles."""
+    return "|".join(message.pattern for message in TABLE if message.says in roles)
+
+
+def says(text: str, *roles: Says) -> bool:
+    """Whether a line, or ``Type: message`` of an exception, says one of these."""
+    return re.search(pattern(*roles), text) is not None
+
+
+_OF_RANKS = re.compile(
+    r"[A-Z]CCL|[Gg]loo|c10d|TCPStore|pair\.cc|\b[Rr]anks?\b|collective|Distributed|Actor(?:Died|Unavailable)Error"
+    r"|WorkerCrashedError"
+)
+_CLIENT = re.compile(r"/(?:site|dist)-packages/(?!torch/)|/(?:urllib|http|ssl|ftplib|smtplib)\b")
+"""In the path of a frame: another package than torch, or Python's own clients of a network."""
+
+
+def is_of_another_service(texts: Iterable[str], raised_in: Iterable[str]) -> bool:
+    """Whether an exception is about a connection to what is no rank: a web server, a store of objects, a database.
+
+    Args:
+        texts: ``Type: message`` of the exception and of those that caused it.
+        raised_in: the files of their innermost frames.
+    """
+    if any(_OF_RANKS.search(text) for text in texts):
+        return False
+    return any(_CLIENT.search(file) for file in raised_in)
