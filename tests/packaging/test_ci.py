@@ -32,6 +32,7 @@ CHECK = [
     "SARIF",
     "FIX",
     "PAGE",
+    "NAME",
 ]
 
 
@@ -47,7 +48,7 @@ def run_step(name: str, python: Path, folder: Path, **environ: str) -> subproces
     # As on a runner whose index is this machine: what is installed has to do.
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "false", "PIP_IGNORE_INSTALLED": "0"}
     command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", one["run"]]
-    summary = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
+    summary = {"GITHUB_STEP_SUMMARY": str(folder / "summary.md"), "GITHUB_OUTPUT": str(folder / "outputs")}
     values = {**users_environ(python), **offline, **summary, **environ}
     return subprocess.run(command, cwd=folder, env=values, capture_output=True, text=True, check=False)
 
@@ -85,7 +86,7 @@ def test_the_action_installs_checks_and_reports(environment, checkout, tmp_path)
     files = {"JUNIT": "report.xml", "SARIF": "report.sarif", "PAGE": "report.html", "FIX": "fixes.patch"}
     checked = run_check(
         python, tmp_path, SCRIPT="train.py", SCRIPT_ARGS="--lr\n * $(touch bad)", NPROC="2", BACKEND="gloo",
-        BATCHES="4", ARGS="--select DD013,DD310 --timeout 60", **files,
+        BATCHES="4", ARGS="--select DD013,DD310 --timeout 60", NAME="cpu-3", **files,
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "words: ['--lr', '*', '$(touch', 'bad)']" in checked.stderr
@@ -95,6 +96,32 @@ def test_the_action_installs_checks_and_reports(environment, checkout, tmp_path)
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert (tmp_path / "summary.md").read_text().startswith("### ddpdoctor: ")
     assert not (tmp_path / "bad").exists()
+    kept = {name: str(tmp_path / files[name.upper()]) for name in ("sarif", "page")}  # nothing to patch
+    assert outputs(tmp_path) == {"name": "cpu-3", **kept}
+
+
+def outputs(folder: Path) -> dict[str, str]:
+    """What the step tells the steps after it."""
+    return dict(line.split("=", 1) for line in (folder / "outputs").read_text().splitlines())
+
+
+def test_a_check_that_could_not_begin_leaves_nothing_to_upload(installed, tmp_path):
+    (tmp_path / "report.sarif").write_text("{}")  # of an earlier run
+    inputs = {"SARIF": "report.sarif", "PAGE": "report.html", "ARGS": "--no-such-option", "NAME": "cpu-0"}
+    assert run_check(installed, tmp_path, **inputs).returncode == 2
+    assert outputs(tmp_path) == {"name": "cpu-0"}
+    uploads = [one for one in ACTION["runs"]["steps"] if "uses" in one]
+    names = [re.findall(r"steps\.check\.outputs\.(\w+) != ''", one["if"]) for one in uploads]
+    assert names == [["sarif"], ["page"], ["fix"]]
+
+
+def test_jobs_of_a_matrix_upload_under_names_of_their_own():
+    name = step("Check")["env"]["NAME"]
+    assert {"github.job", "strategy.job-index", "inputs.name"} <= set(re.findall(r"[a-z]+\.[a-z-]+", name))
+    uploads = [one["with"] for one in ACTION["runs"]["steps"] if "uses" in one]
+    called = [one.get("name") or one["category"] for one in uploads]
+    assert all("${{ steps.check.outputs.name }}" in one for one in called)
+    assert len({one["name"] for one in uploads if "name" in one}) == 2
 
 
 def test_the_action_fails_where_something_is_found_and_annotates_it(installed, tmp_path):
@@ -170,5 +197,8 @@ def test_the_pre_commit_hook_is_the_one_of_the_documents():
     assert [one["id"] for one in repo["hooks"]] == [hook["id"]]
     assert (hook["language"], hook["pass_filenames"]) == ("system", False)
     words = shlex.split(hook["entry"])[1:]
+    revision = f"{repo['rev']}:.pre-commit-hooks.yaml"
+    shown = subprocess.run(["git", "show", revision], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert yaml.safe_load(shown.stdout) == HOOKS
     with pytest.raises(SystemExit):  # --help, after all of them were understood
         app([*words, "--help"], standalone_mode=True)
