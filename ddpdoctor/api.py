@@ -83,8 +83,8 @@ def check(
         select: only these checks: codes, names, families, or ``host``, ``group``, ``run``.
         ignore: not these.
         rehearse: run a script for GPUs on the CPU; a number is one of hosts.
-        options: further options of the command, by their names: ``batches``, ``full``, ``time_limit``, ``exact``,
-            ``backend``, ``timeout``, ``hang_after``, ``keep``, ``timeline`` and so on.
+        options: further options of the command, by their names: ``budget``, ``batches``, ``full``,
+            ``time_limit``, ``exact``, ``backend``, ``timeout``, ``hang_after``, ``keep``, ``timeline`` and so on.
 
     Raises:
         UsageError: an option asks for what cannot be, or the function's source cannot be had.

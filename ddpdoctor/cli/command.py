@@ -29,7 +29,7 @@ TOPICS = {
         "words subjects module nproc backend rehearse rehearse_hosts world_size ranks exact no_fork trace "
         "flight_recorder checkpoint_dir"
     ),
-    "How long": "batches full time_limit hang_after on_hang timeout quick",
+    "How long": "budget batches full time_limit hang_after on_hang timeout quick",
     "Which checks": "select ignore fail_on",
     "What to report": "format output verbose quiet timeline keep dump facts plot help",
     "Patches": "fix apply diff force",

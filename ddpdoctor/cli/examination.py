@@ -14,6 +14,14 @@ from ddpdoctor.cli.hosts import Hosts, facts_by_rank
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder
+from ddpdoctor.cli.second_run import (
+    LEAST_SECONDS,
+    NOT_CONFIRMED,
+    WHY,
+    as_information,
+    may_come_from_cuts,
+    without_cuts,
+)
 from ddpdoctor.files import first_written
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.group_run import GroupRun
@@ -193,8 +201,11 @@ class _Examination(Judging):
         if self.job is None:
             return
         name = self.request.job.name if self.request.job else "the bundled trainer under torchrun"
-        self.progress.stage(f"running {name}")
+        self.progress.stage(f"running {name}{self._how_long}")
         trace = self.job.finish(self._deadline_of_job())
+        confirmed = self.request.job is None or not may_come_from_cuts(trace, checks)
+        if not confirmed and self._may_run_again:
+            trace, confirmed = self._run_whole(trace, name, started), True
         if self.request.job and self.request.job.recorder.exact:
             self.progress.stage(f"running {name} again, in one process")
             launch, folder = self.request.host.launch, self.folder / JOB_FOLDER
@@ -205,10 +216,50 @@ class _Examination(Judging):
             self._judge_trainer(trace)
             return
         trace, folders = self.hosts.run(trace)
-        if self.hosts.judges:
-            self.judge_run(trace, folders)
-        else:
+        if not self.hosts.judges:
             self.trace = trace
+            return
+        self.judge_run(trace, folders)
+        if not confirmed:
+            self.verdicts = list(map(as_information, self.verdicts))
+            self.notes.append(NOT_CONFIRMED)
+
+    @property
+    def _how_long(self) -> str:
+        """What the progress line says of a script's length."""
+        job = self.request.job
+        if job is None or job.recorder.full:
+            return ""
+        batches = job.recorder.batches
+        return (
+            f", {batches} batches per pass" if batches else f", about {job.recorder.budget:.0f} s of training"
+        )
+
+    @property
+    def _may_run_again(self) -> bool:
+        """Whether there is time for a second run; on several hosts they would all have to begin one."""
+        return self.request.host.launch.nnodes == 1 and self._seconds_left > LEAST_SECONDS
+
+    @property
+    def _seconds_left(self) -> float:
+        """For a script, before the recorder ends it in order."""
+        return self.deadline - time.monotonic() - TIME_LIMIT_SLACK
+
+    def _run_whole(self, cut: Trace, name: str, started: ExitStack) -> Trace:
+        """Run the script without cuts: what that run shows is judged, and patches are proven by such runs."""
+        job, seconds = self.request.job, self._seconds_left
+        assert job is not None, "nothing of the bundled trainer is cut short"
+        what = cut.broken or "a pass was cut short on some ranks only"
+        self.progress.stage(f"running {name} again without cuts, {seconds:.0f} s at most: {what}")
+        self.notes.append(
+            f"the script was run a second time without cuts, and this is judged: in the first, {what}; {WHY}"
+        )
+        (self.folder / JOB_FOLDER).rename(self.folder / f"{JOB_FOLDER}-cut-short")
+        recorder = without_cuts(job.recorder, seconds)
+        self.request = replace(self.request, job=replace(job, recorder=recorder))
+        self.job = self._new_job()
+        started.callback(self.job.stop)
+        return self.job.finish(self.deadline)
 
     def _judge_trainer(self, trace: Trace) -> None:
         """The bundled trainer runs on each host by itself."""

@@ -43,6 +43,7 @@ def facts(trace: Trace) -> dict[str, Any]:
             "batches_per_pass": trace.shortened.batches,
             "passes": trace.shortened.passes,
             "steps": trace.shortened.steps,
+            "whole_passes": trace.shortened.whole,
         }
     groups = [event for rank in trace.ranks if rank.recording for event in rank.recording.groups]
     backend = next((event.backend for event in groups if event.backend), None)
@@ -87,7 +88,8 @@ def _on_length(trace: Trace, verdicts: Iterable[Verdict]) -> Iterator[str]:
     if short.passes:
         fewest = "" if short.fewest is None else f"{short.fewest} to "
         batches = f"{fewest}{plural(short.batches, 'batch')}"
-        parts.append(f"{plural(short.passes, 'pass')} over DataLoaders to {batches}")
+        whole = f" ({short.whole} more were whole)" if short.whole else ""
+        parts.append(f"{plural(short.passes, 'pass')} over DataLoaders to {batches}{whole}")
     if short.steps is not None:
         parts.append(f"the script to {plural(short.steps, 'training step')}")
     undecided = sorted(verdict.code for verdict in verdicts if verdict.cut_short)

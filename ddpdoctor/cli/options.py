@@ -304,7 +304,10 @@ class CheckOptions(PatchOptions, RunOptions):
     """Of ``check``."""
 
     backend: str | None = _backend()
-    batches: int | None = _count(None, "Batches per pass over a DataLoader. [default: 8]")
+    budget: float | None = _seconds(
+        None, "Training that a script may take; a longer one is cut short. [default: 30]"
+    )
+    batches: int | None = _count(None, "Cut each pass over a DataLoader after N batches instead.")
     full: bool = _flag("Run the script at its full length.", "--full")
     time_limit: float | None = _seconds(None, "End the script after this time, and judge what it did.")
     rehearse: bool = _flag("Run a script for GPUs and NCCL on the CPU.", "--rehearse")

@@ -35,7 +35,7 @@ JOB_FOLDER = "job"
 """The folder of the job, inside the run folder."""
 _ABOUT_PATCHES = ("apply", "diff", "force")
 _ABOUT_A_SCRIPT = (
-    *("batches", "full", "time_limit", "hang_after", "exact"),
+    *("budget", "batches", "full", "time_limit", "hang_after", "exact"),
     *("rehearse", "rehearse_hosts", "world_size", "ranks"),
 )
 
@@ -114,7 +114,7 @@ def _launch(options: CheckOptions, host: Host) -> Launch:
     launch = launch_of(replace(options, nproc=len(imagined.ranks)) if imagined else options, host)
     chosen = options.backend or ("gloo" if options.imaginary_hosts else default_backend(host, launch.nproc))
     # What the job may take is its own matter where its length was asked for.
-    usual = LONGEST if options.full or options.time_limit else TIMEOUT
+    usual = LONGEST if options.full or options.time_limit or options.budget else TIMEOUT
     return replace(
         launch,
         rendezvous=() if _numbered_by_us(launch) else launch.rendezvous,
@@ -139,6 +139,7 @@ def _recorder(options: CheckOptions) -> RecorderOptions:
     usual = RecorderOptions()
     return RecorderOptions(
         batches=options.batches or usual.batches,
+        budget=options.budget or usual.budget,
         full=options.full,
         time_limit=options.time_limit or usual.time_limit,
         rehearse=options.imaginary_hosts,

@@ -149,7 +149,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         left_behind=stopped.left_behind,
         bundled=job.bundled,
         world_size=_world_size(recorded),
-        shortened=_shortened(job, recorded),
+        shortened=_shortened(recorded),
         rehearsal=bool(job.recorder.rehearse),
         imagined=launch.imagined,
         exact=_exact(folder, job, recorded),
@@ -181,7 +181,7 @@ def _ended_job(job: Job, ranks: Mapping[int, Recording], stopped: Stopped) -> Tr
         ),
         status=max(_status(recording) or 0 for recording in ranks.values()),
         world_size=_world_size(recorded),
-        shortened=_shortened(job, recorded),
+        shortened=_shortened(recorded),
         rehearsal=bool(job.recorder.rehearse),
     )
 
@@ -235,16 +235,17 @@ def _world_size(recorded: Recorded) -> int | None:
     return max((event.size or 0 for event in groups), default=None)
 
 
-def _shortened(job: Job, recorded: Recorded) -> Shortened | None:
+def _shortened(recorded: Recorded) -> Shortened | None:
     ranks = recorded.ranks.values()
     drawn = [[pass_.drawn for pass_ in rank.passes if pass_.ended == "shortened"] for rank in ranks]
     passes = max(map(len, drawn), default=0)
     ended = [rank.step_count for rank in ranks if rank.exit and rank.exit.how == "shortened"]
     if not passes and not ended:
         return None
-    given = {batches for counts in drawn for batches in counts} or {job.recorder.batches}
+    given = {batches for counts in drawn for batches in counts} or {0}
     fewest = min(given) if len(given) > 1 else None
-    return Shortened(max(given), passes, max(ended, default=None), fewest)
+    whole = max(sum(pass_.ended == "exhausted" for pass_ in rank.passes) for rank in ranks)
+    return Shortened(max(given), passes, max(ended, default=None), fewest, whole)
 
 
 class _RankOutput:

@@ -103,4 +103,5 @@ def _shortened(parts: Sequence[Shortened]) -> Shortened | None:
         max(part.passes for part in parts),
         max((part.steps for part in parts if part.steps is not None), default=None),
         fewest if fewest < most else None,
+        max(part.whole for part in parts),
     )

@@ -77,22 +77,36 @@ class Agreement:
         uncounted = self.session.backwards if None in numbers else 0
         return (self.training.collectives, uncounted, *numbers)
 
-    def watch(self, now: Pass, limit: int) -> None:
+    def watch(self, now: Pass) -> None:
         """Note that a pass issues collectives, as soon as it does, for the other ranks to see.
 
         Also whether it goes backward and updates weights, on which it depends when a rank has seen enough: a rank may
         leave the updates to another that sends it the weights.
         """
         if now.shared is None and now.number >= 0 and self.clock() != now.clock:
-            loop = _name(now)
-            now.shared = f"{loop}-{self._passes[loop]}"
-            self._passes[loop] += 1
+            now.shared = self._numbered(_name(now))
         if now.shared is not None:
             trains = self.session.backwards > now.backwards, self.session.steps > now.steps
-            state = f"{now.loader.batch_size} {limit} {trains}"
+            state = f"{now.loader.batch_size} {trains}"
             if state != self._shown.get(now.shared):
                 self._shown[now.shared] = state
                 self._write(self._of_pass(now.shared, self.rank()), state)
+
+    def is_over(self, now: Pass, *, here: bool) -> bool:
+        """Whether a pass has been long enough after this batch, as the rank that comes first has it.
+
+        Also of a pass without collectives: what every rank evaluates on its own may end in one.
+        """
+        if self.ranks() is None:  # no file tells the other hosts, so it goes by the number of batches
+            return here or now.shared is not None
+        if now.shared is None and not now.length.own:
+            now.length.own = self._numbered(f"own-{_name(now)}")
+        path = self._of_pass(now.shared or now.length.own, f"over-{now.taken}")
+        return self._decide(path, _CUT if here else _RUN_ON) == _CUT
+
+    def _numbered(self, loop: str) -> str:
+        self._passes[loop] += 1
+        return f"{loop}-{self._passes[loop] - 1}"
 
     def cuts(self, now: Pass, *, enough: bool) -> bool:
         """Whether every rank ends this pass after this batch, which this one has had enough of or not.

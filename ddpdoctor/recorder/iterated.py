@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from dataclasses import dataclass
 from typing import Any
 
 from .events.data import Iteration
@@ -29,6 +30,23 @@ class Loader:
         """Whether asking its sampler in advance led nowhere."""
         self.places: array[int] | None = None
         """Where its samples lie in the innermost dataset; None where they lie where they are."""
+
+
+@dataclass
+class Length:
+    """What the ranks have decided on the length of a pass."""
+
+    began: float = 0.0
+    asks_at: int = 0
+    """After how many batches they decide next whether it is long enough; 0 before they first do."""
+    over: int | None = None
+    """Batches that it had when they decided that it is."""
+    over_steps: int = 0
+    """Training steps of the whole run at that time."""
+    reads_ahead: bool = False
+    """Whether its second batch was asked for before anything was done with the first."""
+    own: str = ""
+    """What the ranks call it where no collective is issued in it."""
 
 
 class Pass:
@@ -74,8 +92,7 @@ class Pass:
         """Training steps of the whole run when it gave its last batch."""
         self.until: int | None = None
         """The same when another pass gave a batch since then."""
-        self.at_limit: int | None = None
-        """Training steps of the whole run when it had its batches."""
+        self.length = Length()
         self.clock: tuple[Any, ...] = ()
         """The agreement's, when it began."""
         self.shared: str | None = None

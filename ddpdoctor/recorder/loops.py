@@ -31,7 +31,7 @@ _HOLDERS = (FrameType, CellType, dict)
 def driver(frame: FrameType) -> str:
     """How the code in this frame, which is taking the next item, takes it."""
     code, above = frame.f_code, frame.f_back
-    expects = str(frame.f_globals.get("__name__")).startswith(_EXPECT_THE_END)
+    expects = expects_the_end(frame)
     if code.co_name == "__next__" and above is not None and not expects:
         return driver(above)  # an iterator around ours: its end is ours
     taken_by = FOR if expects else _of_instruction(code, frame.f_lasti)
@@ -40,6 +40,11 @@ def driver(frame: FrameType) -> str:
         takes_all = taken_by == HAND and not _is_next(above.f_code.co_filename, above.f_lineno)
         return FOR if takes_all else taken_by
     return FOR if taken_by == HAND and _leaves_at_the_end(code.co_filename, frame.f_lineno) else taken_by
+
+
+def expects_the_end(frame: FrameType) -> bool:
+    """Whether this is code of a framework, which takes an early end for what it is."""
+    return str(frame.f_globals.get("__name__")).startswith(_EXPECT_THE_END)
 
 
 @lru_cache(maxsize=4096)
@@ -81,11 +86,10 @@ def takes_all(frame: FrameType, iterator: Any) -> bool:
     above: FrameType | None = frame
     while above is not None:
         code = above.f_code
-        expects = str(above.f_globals.get("__name__")).startswith(_EXPECT_THE_END)
         takes_all = _of_instruction(code, above.f_lasti) == FOR and not _is_left(
             code.co_filename, above.f_lineno
         )
-        if not (expects or takes_all):
+        if not (expects_the_end(above) or takes_all):
             return False
         if not code.co_flags & inspect.CO_GENERATOR:
             return True

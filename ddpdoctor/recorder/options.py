@@ -21,12 +21,14 @@ KEEP = "keep"
 class RecorderOptions:
     """Each travels as DDPDOCTOR_ and the field's name in capitals."""
 
-    batches: int = 8
-    """Batches that fast-forward gives to each pass over a DataLoader."""
+    batches: int = 0
+    """Batches after which each pass over a DataLoader is cut short; 0 where the budget of time says when."""
+    budget: float = 30.0
+    """Seconds of training within which a script runs whole. The passes of a longer one share them."""
     full: bool = False
     """Whether nothing is cut short."""
-    time_limit: float = 120.0
-    """Seconds after which a run that is cut short is ended at a training step."""
+    time_limit: float = 0.0
+    """Seconds of training after which a run is ended at a training step, in place of those that the budget gives."""
     rehearse: int = 0
     """Simulated hosts of a rehearsal; 0 where devices are real."""
     world_size: int = 0

@@ -17,7 +17,6 @@ from .guard import guarded
 from .iterated import Loader as Known
 from .iterated import Pass
 from .lengths import Lengths, attribute
-from .loops import FOR
 from .numbers import Numbers
 from .randomness import LOADED, StepDraws
 from .splits import Splits
@@ -63,7 +62,6 @@ class Passes:
         """The pass that was asked for last: mostly the one that is asked for next."""
         self.open: dict[int, Pass] = {}
         """Passes that began to draw and have not ended."""
-        self.cut_training = False
         self._left: deque[tuple[Pass, float, int]] = deque()
         self._made = self._iterated = self._begun = 0
         self._pid = os.getpid()
@@ -175,10 +173,10 @@ class Passes:
         self.drain()
         now.number, now.loader.passes = now.loader.passes, now.loader.passes + 1
         now.id, self._begun = self._begun, self._begun + 1
-        looked_at = not self.session.options.full or is_looked_at(now.number)
+        looked_at = is_looked_at(now.number)
         now.looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER if looked_at else 0
         now.steps, now.backwards = self.session.steps, self.session.backwards
-        now.clock = self.agreement.clock()
+        now.clock, now.length.began = self.agreement.clock(), time.monotonic()
         self.open[now.id] = now
         streams = iterator._dataset_kind != 0
         now.batches = self._foresee(now, iterator) if looked_at and not streams else None
@@ -188,7 +186,7 @@ class Passes:
             -1 if now.loader.index is None else now.loader.index,
             now.number,
             now.at,
-            time.monotonic(),
+            now.length.began,
             sampler=sampler,
             indices=self._store(now) if now.foreseen else None,
             batches=now.batches,
@@ -305,8 +303,6 @@ class Passes:
         """The iterator came to its end, or fast-forward ended it."""
         now.cut = cut
         now.loader.cut += cut
-        if cut and now.driver == FOR and self.session.steps > now.steps:
-            self.cut_training = True
         self._tell_end(now, "shortened" if cut else "exhausted")
 
     @guarded
@@ -339,7 +335,7 @@ class Passes:
 
 
 def is_looked_at(number: int) -> bool:
-    """Of the passes over a loader at full length: the first, and then one in each doubling of their number."""
+    """Of the passes over a loader: the first, and then one in each doubling of their number."""
     return number < 8 or number & (number - 1) == 0
 
 

@@ -96,6 +96,8 @@ class Shortened:
     """Training steps after which the script was ended; None where it came to its own end."""
     fewest: int | None = None
     """The fewest batches that such a pass was given; None where all were given as many."""
+    whole: int = 0
+    """Passes that came to their own end."""
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,7 @@ def test_a_shortened_pass_has_all_effects_where_only_its_end_leaves_the_loop(tmp
     text = (
         script(workers, 4, MANY, WHOLE) if workers == "alone" and not options else script(workers, 2, WHOLE)
     )
-    ran = run(tmp_path, text, **options)
+    ran = run(tmp_path, text, batches=8, **options)
     assert effects(ran) == plain(text)
     drawn = [one for rank in ran.trace.ranks for one in rank.recording.passes]
     assert all(one.drawn <= 8 for one in drawn)
@@ -240,7 +240,7 @@ def test_a_shortened_pass_has_all_effects_where_only_its_end_leaves_the_loop(tmp
 @pytest.mark.parametrize("workers", ["alone", "persistent"])
 def test_a_shortened_pass_of_another_loop_has_a_beginning_of_the_effects(tmp_path, workers):
     text = script(workers, 3, PARTLY)
-    (shortened, _), (whole, _) = effects(run(tmp_path, text)), plain(text)
+    (shortened, _), (whole, _) = effects(run(tmp_path, text, batches=8)), plain(text)
     pairs = list(zip(passes(shortened), passes(whole), strict=True))
     assert len(pairs) == 40
     assert all(short == long[: len(short)] for short, long in pairs)

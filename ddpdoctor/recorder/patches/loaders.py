@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from ..iterated import Pass
     from ..session import Session
+    from ..shorten import Cutting
 
 _SAMPLERS = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler", "DistributedSampler")
 
@@ -37,7 +38,8 @@ def install(session: Session) -> None:
     session.patch(iterator, "__init__", after_call(_beginning(session, passes, with_workers=False)))
     session.patch(iterator, "_reset", after_call(_beginning(session, passes, with_workers=True)))
     session.patch(iterator, "_next_index", functools.partial(_watch_draw, session, passes))
-    session.patch(iterator, "__next__", functools.partial(_watch_next, session, passes))
+    cutting = shorten.install(session, passes)
+    session.patch(iterator, "__next__", functools.partial(_watch_next, passes, cutting))
     sampler_made = after_call(lambda _, args, kwargs: passes.sampler_made(args[0], session.here()))
     for name in _SAMPLERS:
         session.patch(getattr(data, name), "__init__", sampler_made)
@@ -48,7 +50,6 @@ def install(session: Session) -> None:
     session.patch_function(splitters, "random_split", functools.partial(_watch_split, passes))
     session.writer.ticks.append(passes.drain)
     session.before_end.append(lambda how: passes.drain())
-    shorten.install(session, passes)
 
 
 def _constructing(session: Session, passes: Passes) -> Callable[..., None]:
@@ -105,12 +106,10 @@ def _watch_draw(session: Session, passes: Passes, original: Callable[..., Any]) 
     return _next_index
 
 
-def _watch_next(session: Session, passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:
-    full = session.options.full
-
+def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[..., Any]) -> Callable[..., Any]:
     @guarded
     def cuts(self: Any, now: Pass, frame: FrameType) -> bool:
-        if not shorten.should_cut(session, passes.agreement, now, frame):
+        if cutting is None or not cutting.cuts(now, frame):
             return False
         if not now.ended:
             if not now.foreseen and now.driver == loops.FOR and loops.takes_all(frame, self):
@@ -126,7 +125,7 @@ def _watch_next(session: Session, passes: Passes, original: Callable[..., Any]) 
         if now is None:
             return original(self)
         passes.asked(now)
-        if not full and cuts(self, now, sys._getframe(1)):
+        if cutting is not None and cuts(self, now, sys._getframe(1)):
             raise StopIteration
         began = time.monotonic()
         try:

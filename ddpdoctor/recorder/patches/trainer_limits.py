@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 _LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
+_BATCHES = 8
+"""Of a pass, where no number is asked for: a Trainer wants it before the first batch shows how long one takes."""
 _UPDATES = 2
 """Updates of the optimizer in a pass that trains, at least."""
 
@@ -34,7 +36,7 @@ def _watch(session: Session, module: str) -> None:
 
 
 def _limit(session: Session, trainer: Any) -> None:
-    batches = max(session.options.batches, _UPDATES * int(trainer.accumulate_grad_batches))
+    batches = max(session.options.batches or _BATCHES, _UPDATES * int(trainer.accumulate_grad_batches))
     between = trainer.val_check_interval
     if isinstance(between, int) and between > batches:
         return  # it refuses to validate less often than once in a pass
