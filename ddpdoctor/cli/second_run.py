@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ddpdoctor.check import Check
+from ddpdoctor.cli.options import LONGEST
 from ddpdoctor.judge import Verdict, judge
 from ddpdoctor.model import Finding, Level, Source
 from ddpdoctor.recorder.options import RecorderOptions
@@ -44,7 +45,7 @@ def _counts(finding: Finding) -> bool:
 
 def without_cuts(recorder: RecorderOptions, seconds: float) -> RecorderOptions:
     """The options of the second run, which ends in order at a training step where it takes too long."""
-    return replace(recorder, batches=0, budget=float("inf"), time_limit=seconds)
+    return replace(recorder, batches=0, budget=LONGEST, time_limit=seconds)
 
 
 def as_information(verdict: Verdict) -> Verdict:

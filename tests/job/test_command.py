@@ -141,5 +141,5 @@ def test_a_clusters_defaults_for_torchrun_do_not_reach_our_launch(monkeypatch: p
 
 
 def test_a_job_survives_its_file() -> None:
-    job = Job(JobKind.MODULE, ("a.b", "--x"), RecorderOptions(3, True, 4.5, 2), bundled=True)
+    job = Job(JobKind.MODULE, ("a.b", "--x"), RecorderOptions(3, 7.5, True, 4.5, 2), bundled=True)
     assert from_plain(Job, json.loads(json.dumps(asdict(job)))) == job
