@@ -70,6 +70,8 @@ class Session:
         """Whether this process is a forked child, as DataLoader workers are, and has not joined a group itself."""
         self.shared: dict[str, Any] = {}
         """What several patches of one area know together, by the area's name."""
+        self.when_opened: list[Callable[[], object]] = []
+        """Called where a training step begins that is not the first."""
         self.before_destroy: list[Callable[[], object]] = []
         """Called, guarded, before the default process group is destroyed."""
         self.before_end: list[Callable[[str], object]] = []

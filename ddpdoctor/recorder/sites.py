@@ -92,7 +92,8 @@ class Sites:
 
     def __init__(self, torch_folder: str) -> None:
         self._torch_and_here = (torch_folder + os.sep, _HERE + os.sep)
-        self._is_foreign: dict[str, bool] = {}
+        self.known_as_foreign: dict[str, bool] = {}
+        """Whether code is somebody else's than the user's, by its file, as far as that was asked."""
         self._script_package: str | None = None
         """The installed package, or the file in one, that is the script; empty for none, None while nobody knows."""
         self._known: dict[tuple[CodeType, int], Site] = {}
@@ -101,12 +102,12 @@ class Sites:
 
     def is_foreign(self, file: str) -> bool:
         """Whether code in this file is somebody else's than the user's."""
-        known = self._is_foreign.get(file)
+        known = self.known_as_foreign.get(file)
         if known is None:
             known = self._look(file)
             if known is None:
                 return True
-            self._is_foreign[file] = known
+            self.known_as_foreign[file] = known
         return known
 
     def _look(self, file: str) -> bool | None:

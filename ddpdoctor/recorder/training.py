@@ -176,6 +176,8 @@ class Training:
         if detailed and not self.session.detailed:
             self.session.event(DetailedStep(self.session.steps))
         self.session.detailed = detailed
+        for opened in self.session.when_opened:
+            opened()
         if self.is_early or not detailed:  # else from the end of the first forward on
             self.look_at_parts(looking=detailed)
 

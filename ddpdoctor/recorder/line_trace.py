@@ -1,0 +1,142 @@
+"""Notices lines by a trace function: on Python 3.10 and 3.11, in the threads that train."""
+
+from __future__ import annotations
+
+import dis
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from .events.lines import RETURNED
+from .frame_variables import FUNCTION, TRACERS, is_traced_now
+from .guard import guarded
+from .lines import Entered, Lines
+from .patch import has_compiled, hide_from_compiler
+
+_NOTHING_NEW_SECONDS = 5.0
+"""After which the trace function is taken away until the next training step: there is nothing left to notice in it."""
+_gettrace = sys.gettrace
+"""The real one: the script is told of no trace function of ours."""
+_RETURNS = (dis.opmap["RETURN_VALUE"],)
+
+
+class LineTrace:
+    """The trace function of a process."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._on = [False]
+        """Whether lines are noticed at all; a list, as a trace function reads it fastest."""
+        self._news = -1
+        self._since = 0.0
+        self._reach = guarded(lines.reach)
+        self._enter = guarded(self._tracer_of)
+        self._return = guarded(self._returned)
+        self._trace = self._make()
+        self._hide(self._trace)
+        self._is_standing_aside = False
+
+    def _hide(self, function: Any) -> None:
+        if function.__code__ not in TRACERS:
+            TRACERS.add(function.__code__)
+            hide_from_compiler(self._lines.session.torch, function, everything=True)
+
+    def gettrace(self, original: Callable[[], Any]) -> Callable[[], Any]:
+        """What ``sys.gettrace`` is for the script, which may ask whether a debugger looks on."""
+
+        def gettrace() -> Any:
+            function = original()
+            return None if function is self._trace else function
+
+        return gettrace
+
+    def resume(self) -> None:
+        """Set the trace function of this thread, unless somebody else has set one."""
+        if _gettrace() not in (None, self._trace) or has_compiled():
+            self._stand_aside()
+            return
+        self._on[0], self._since, self._news = True, time.monotonic(), -1
+        for frame in self._lines.own_frames():
+            if frame.f_trace is None:
+                frame.f_trace = self._tracer_of(frame)
+        sys.settrace(self._trace)
+
+    def pause(self) -> None:
+        """Take it away, from other threads with the next function that they call."""
+        self._on[0] = False
+        if _gettrace() is self._trace:
+            sys.settrace(None)
+            for frame in self._lines.own_frames():
+                _let_go(frame)
+
+    def tick(self) -> None:
+        """Pause where nothing new comes, so that a long loop of the script's is not slowed down; in the background."""
+        now, news = time.monotonic(), self._lines.news
+        if news != self._news:
+            self._news, self._since = news, now
+        elif self._on[0] and now - self._since > _NOTHING_NEW_SECONDS:
+            self._on[0] = False
+            self._lines.has_gap()
+
+    def _stand_aside(self) -> None:
+        self._on[0] = False
+        self._lines.has_gap()
+        if not (self._is_standing_aside or has_compiled()):
+            self._is_standing_aside = True
+            self._lines.session.note("lines", "a debugger or a coverage tool traces the script already")
+
+    def _tracer_of(self, frame: FrameType) -> Any:
+        entered = self._lines.enter(frame.f_code, frame.f_back)
+        if entered is None:
+            return None
+        if entered.tracer is None:
+            entered.tracer = self._make_tracer(entered)
+        return entered.tracer
+
+    def _returned(self, entered: Entered, frame: FrameType) -> None:
+        """It does by an instruction of its own; an exception ends it by another."""
+        if frame.f_code.co_code[frame.f_lasti] in _RETURNS:
+            self._lines.reach(entered, RETURNED, None)
+
+    def _make(self) -> Any:
+        on, enter, is_known = self._on, self._enter, self._lines.session.sites.known_as_foreign
+
+        def trace(frame: FrameType, event: str, argument: Any) -> Any:
+            if is_known.get(frame.f_code.co_filename, False):
+                return None
+            if not on[0]:
+                sys.settrace(None)
+                return None
+            return None if foreign(frame.f_code.co_filename) else enter(frame)
+
+        foreign = self._lines.is_foreign
+        return trace
+
+    def _make_tracer(self, entered: Entered) -> Any:
+        on, lines, reach, returned = self._on, entered.lines, self._reach, self._return
+        trace = self._trace
+
+        def trace_line(frame: FrameType, event: str, argument: Any) -> Any:
+            if not on[0]:
+                frame.f_trace = None
+                if _gettrace() is trace:  # and no debugger's, which calls what it finds in a frame
+                    sys.settrace(None)
+                return None
+            if event == "line":
+                if frame.f_lineno not in lines:
+                    reach(entered, frame.f_lineno, frame)
+            elif event == "return" and RETURNED not in lines:
+                returned(entered, frame)
+            return trace_line
+
+        self._hide(trace_line)
+        return trace_line
+
+
+def _let_go(frame: FrameType) -> None:
+    """Take the trace function from a frame, with the copy of its variables that Python made for it."""
+    frame.f_trace = None
+    if frame.f_code.co_flags & FUNCTION and not is_traced_now(frame):
+        frame.f_locals.clear()
