@@ -157,7 +157,12 @@ def run_alone(script: Path, folder: Path, *arguments: str, seconds: float = SECO
 def starts_ranks_itself(script: Path) -> bool:
     """Whether a script is run by python and not by torchrun."""
     text = script.read_text()
-    return "mp.spawn(" in text or "multiprocessing.spawn(" in text or "start_processes(" in text
+    return (
+        "mp.spawn(" in text
+        or "Process(target=" in text
+        or "multiprocessing.spawn(" in text
+        or "start_processes(" in text
+    )
 
 
 def needs_gpus(script: Path) -> bool:
