@@ -97,12 +97,12 @@ class CollectiveMismatch(StandstillCheck):
             return [replace(self._mismatch(mismatch(other)), why=_OTHER_GRADIENTS, fix=_EVERY_GRADIENT)]
         if diverged is None:
             if aborted := _aborted_by_gloo(trace):
-                return [self._received_too_much(*aborted)]
+                return [self._received_too_much(trace, *aborted)]
             trace.require_end()
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
         if any(point.kind != "collective" for point in diverged.values()):
             raise NotMeasured("ranks diverged, but not at a collective")
-        if called_alone(diverged):
+        if called_alone(diverged, trace.recordings()):
             raise NotMeasured("one of the collectives is called by some ranks only")
         return [self._mismatch(mismatch(diverged))]
 
@@ -158,11 +158,11 @@ class CollectiveMismatch(StandstillCheck):
             **cause_fields(cause),
         )
 
-    def _received_too_much(self, rank: RankTrace, match: re.Match[str]) -> Finding:
+    def _received_too_much(self, trace: Trace, rank: RankTrace, match: re.Match[str]) -> Finding:
         wrappers = rank.recording.wrappers if rank.recording else ()
         calls = rank.recording.collectives if rank.recording else ()
         unready = next((wrapper.at for wrapper in wrappers if not wrapper.ready), None)
-        alone = guarded_collective(rank.recording.script) if rank.recording else None
+        alone = guarded_collective(rank.recording.script, trace.recorded) if rank.recording else None
         joined = any(step.joined for step in rank.recording.steps) if rank.recording else False
         of_size = next((call.at for call in reversed(calls) if bytes_of(call) == int(match["room"])), None)
         return self.fail(

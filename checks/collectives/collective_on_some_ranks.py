@@ -9,7 +9,6 @@ from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import shown_at
-from ddpdoctor.trace.rank_guards import guarded_call
 from ddpdoctor.trace.sequence import called_alone, divergence_of
 from ddpdoctor.trace.standstill_check import StandstillCheck
 
@@ -48,7 +47,7 @@ class CollectiveOnSomeRanks(StandstillCheck):
         if diverged is None:
             trace.require_end()
             return Passed(f"{ranks_phrase(trace.recordings())} issued the same collectives")
-        cause = called_alone(diverged)
+        cause = called_alone(diverged, trace.recordings())
         if cause is None:
             raise NotMeasured("ranks diverged, but not by a collective on some ranks")
         return [self._called_alone(cause)]
@@ -59,7 +58,7 @@ class CollectiveOnSomeRanks(StandstillCheck):
         instead = f", while {others} went on to {cause.others.text}"
         if cause.position:
             instead = f" at {cause.position}, where {others} called {cause.others.text}"
-        leads = shown_at("called under a condition on the rank", guarded_call(cause.where))
+        leads = shown_at("called under a condition on the rank", cause.led_by)
         return self.fail(
             f"{ranks} alone called {cause.call}{instead}",
             fix=_FIX_FORWARD if cause.of_forward else _FIX_CALL,

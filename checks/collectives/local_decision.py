@@ -168,7 +168,7 @@ class LocalDecision(StandstillCheck):
 
     def _in_broken_run(self, cause: Cause, ranks: Iterable[int], states: Mapping[int, str]) -> Finding:
         waiting = tuple(rank for rank in ranks if rank not in cause.culprits)
-        return self.report(replace(cause, waiting=waiting, states=by_state(states)))
+        return self.report(replace(cause, waiting=waiting, states=(*cause.states, *by_state(states))))
 
     @reports(LeftLoop)
     def _left_loop(self, cause: LeftLoop) -> Finding:

@@ -207,7 +207,7 @@ def _asked_then_made(
             if made.action not in _MADE or _is_intended(made, intended):
                 continue
             asked = _asked_by_others(recordings, rank, made)
-            if not asked or is_for_some_ranks(made.at) or _may_come_too_late(made):
+            if not asked or is_for_some_ranks(made.at, recordings) or _may_come_too_late(made):
                 continue
             events: dict[int, FileEvent | PathAsked] = {rank: made, **asked}
             if not _take_turns(order, events) and not _locked(recordings, events):

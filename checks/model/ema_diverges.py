@@ -68,7 +68,7 @@ class EmaDiverges(Check):
         unequal, wrapper = _differing(row), group[rank].wrapper(first.wrapper) or group[rank].wrappers[0]
         weights = [key for key in unequal if key in {parameter.key for parameter in wrapper.parameters}]
         finding = self.fail if weights else self.info
-        update = guarded_update(group[rank].script) if weights else None
+        update = guarded_update(group[rank].script, group) if weights else None
         return finding(
             f"{ranks_phrase(row)} evaluate an averaged copy of {wrapper.module} that differs between them: "
             + listing(weights or unequal),

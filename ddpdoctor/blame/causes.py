@@ -117,6 +117,8 @@ class CalledAlone(Cause):
     position: str = ""
     of_forward: bool = False
     """Whether it is the forward of a wrapped model, which broadcasts buffers."""
+    led_by: Where | None = None
+    """The call under a condition on the rank that led to it, where it is under none itself."""
 
 
 @dataclass(frozen=True, kw_only=True)

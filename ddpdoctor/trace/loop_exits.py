@@ -9,6 +9,7 @@ from ddpdoctor.blame.causes import LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.lines import JobLines, Parting
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import (
     exit_branch,
@@ -102,19 +103,35 @@ def loop_left(
     first = recordings[ranks[0]]
     if fewer := _left_out(recordings, ranks[0]):
         return LeftStepsOut(culprits=tuple(ranks), fewer=fewer, where=_left_out_at(first))
+    parting = _way_out(recordings, ranks, _loop(first) or last_update(first))
     return LeftLoop(
         culprits=tuple(ranks),
         steps=steps_of(first),
         had_batches=bool(training_passes(first)),
-        where=_left_at(first, place),
+        where=parting.at if parting else _left_at(first, place),
+        states=parting.evidence() if parting else (),
     )
+
+
+def _way_out(
+    recordings: Mapping[int, Recording], ranks: Sequence[int], inside: Where | None
+) -> Parting | None:
+    """The condition by which these ranks went another way than the others, where their lines were recorded."""
+    lines = JobLines.of(recordings)
+    return lines.way_out(ranks, inside) if lines else None
 
 
 def backward_left_out(recordings: Mapping[int, Recording], ranks: Sequence[int]) -> LeftBackwardOut:
     """Which backward these ranks, which :func:`skippers` named, left out."""
     first = recordings[ranks[0]]
-    step = _skipped_step(first)
-    return LeftBackwardOut(culprits=tuple(ranks), step=step.index if step else None, where=_skipped_at(first))
+    step, forwards = _skipped_step(first), training_forwards(first)
+    parting = _way_out(recordings, ranks, forwards[-1].at if forwards else None)
+    return LeftBackwardOut(
+        culprits=tuple(ranks),
+        step=step.index if step else None,
+        where=parting.at if parting else _skipped_at(first),
+        states=parting.evidence() if parting else (),
+    )
 
 
 def skippers(
@@ -246,10 +263,15 @@ def _left_at(recording: Recording, place: Where | None = None) -> Where | None:
     Args:
         place: where it was seen to be since.
     """
-    last = last_pass(recording)
     update = recording.steps[-1].optimizer_steps[-1].at if recording.steps else None
-    loop = last.at if last else None
+    loop = _loop(recording)
     return exit_branch(loop or update, place or _place_since(recording)) or loop or update
+
+
+def _loop(recording: Recording) -> Where | None:
+    """The loop over the batches that it trained on last."""
+    last = last_pass(recording)
+    return last.at if last else None
 
 
 def _place_since(recording: Recording) -> Where | None:

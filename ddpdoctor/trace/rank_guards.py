@@ -1,72 +1,71 @@
-"""Where the script decides by the rank who comes to a line."""
+"""Whether only some ranks are meant to come to a line: by what ranks did, or else by the text of the program."""
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
-from ddpdoctor.model import Where
-from ddpdoctor.trace.syntax import FUNCTIONS, calls_of, enclosing_function, lines, parsed
+from ddpdoctor.model import Evidence, Where
+from ddpdoctor.program import Program
+from ddpdoctor.trace.lines import JobLines
+from ddpdoctor.trace.recording import Recording
 
-_RANK = re.compile(
-    r"(?<![a-z])rank(?![a-z])|is_main|main_process|master|is_primary|is_root|gpu == \d", re.IGNORECASE
-)
-_LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+_OFTEN = 2
+"""Steps in which ranks part at a condition each time, each the same way, before it is one on the rank."""
 
 
-def guarded_call(where: Where | None) -> Where | None:
+def is_for_some_ranks(where: Where | None, recordings: Mapping[int, Recording]) -> bool:
+    """Whether a line stands under a condition on the rank, or is only led to by a call that does."""
+    return where is not None and (
+        _is_guarded(where, recordings) or guarded_call(where, recordings) is not None
+    )
+
+
+def guarded_call(where: Where | None, recordings: Mapping[int, Recording]) -> Where | None:
     """The call under a condition on the rank that leads to a line which itself is under none.
 
-    None where the line is under one, and where several such calls in its file lead to it, or none.
+    None where the line is under one, and where several such calls lead to it, or none.
     """
-    tree = parsed(where.file) if where else None
-    if where is None or where.line is None or tree is None:
-        return None
-    line, visited = where.line, set[str]()
-    while not isinstance(function := enclosing_function(tree, line), ast.Module):
-        if function.name in visited or _is_guarded(function.body, line):
+    job, visited = JobLines.of(recordings), set[Where]()
+    while where is not None and where not in visited:
+        if _is_guarded(where, recordings):
             return None
-        visited.add(function.name)
-        calls = calls_of(tree, function.name)
-        guarded = [call for call in calls if _is_guarded(enclosing_function(tree, call).body, call)]
+        visited.add(where)
+        calls = _calls(where, job, recordings)
+        guarded = [call for call in calls if _is_guarded(call, recordings)]
         if len(guarded) == 1:
-            caller = getattr(enclosing_function(tree, guarded[0]), "name", "<module>")
-            return replace(where, line=guarded[0], function=caller)
+            return guarded[0]
         if guarded or len(calls) != 1:
             return None
-        line = calls[0]
+        where = calls[0]
     return None
 
 
-def is_for_some_ranks(where: Where | None) -> bool:
-    """Whether a line stands under a condition on the rank, or is only led to by a call that does."""
-    tree = parsed(where.file) if where else None
-    if where is None or where.line is None or tree is None:
-        return False
-    scope = enclosing_function(tree, where.line)
-    return _is_guarded(scope.body, where.line) or guarded_call(where) is not None
+def decision(where: Where | None, recordings: Mapping[int, Recording]) -> tuple[Evidence, ...]:
+    """What the condition in front of a line looked at on each rank, where it kept some ranks from it."""
+    job = JobLines.of(recordings)
+    guard = job.guard(where) if job is not None and where is not None else None
+    return guard.parting.evidence() if guard is not None else ()
 
 
-def _is_guarded(block: Sequence[ast.stmt], line: int) -> bool:
-    """Whether a line of a block stands under a condition on the rank, or behind one that leaves the block."""
-    for statement in block:
-        by_rank = isinstance(statement, ast.If) and _RANK.search(ast.unparse(statement.test)) is not None
-        if line in lines(statement):
-            return by_rank or any(_is_guarded(inner, line) for inner in _blocks(statement))
-        if by_rank and isinstance(statement, ast.If) and isinstance(statement.body[-1], _LEAVES):
-            return True
-        if line < statement.lineno:
+def _calls(where: Where, job: JobLines | None, recordings: Mapping[int, Recording]) -> list[Where]:
+    """The lines that call the function of a line: those of the program's that led to it, where that was recorded."""
+    calls = _program(where, recordings).callers(where)
+    led = {(it.file, it.line) for it in job.leading_calls(where)} if job else set()
+    return [call for call in calls if (call.file, call.line) in led] or calls
+
+
+def _is_guarded(where: Where, recordings: Mapping[int, Recording]) -> bool:
+    job = JobLines.of(recordings)
+    if job is not None and (reaching := job.ranks_reaching(where)):
+        if len(reaching) == len(job.ranks):
             return False
-    return False
+        guard = job.guard(where)
+        if guard is not None and (guard.times >= _OFTEN or not guard.always):
+            return guard.always
+    return _program(where, recordings).guard(where) is not None
 
 
-def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
-    """The blocks of statements directly inside one; a function's are not run where it stands."""
-    if isinstance(statement, FUNCTIONS):
-        return
-    for name in ("body", "orelse", "finalbody"):
-        yield getattr(statement, name, [])
-    for handler in getattr(statement, "handlers", []):
-        yield handler.body
+def _program(where: Where, recordings: Mapping[int, Recording]) -> Program:
+    scripts = (recording.script for recording in recordings.values() if recording.script)
+    program = Program.of(next(scripts, where.file))
+    return program if where.file in program.files else Program.of(where.file)

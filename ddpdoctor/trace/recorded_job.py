@@ -170,7 +170,7 @@ class RecordedJob(Standings):
         row = divergence(known, now) or now
         if len(row) < len(known) or not differ(row):
             return None
-        cause = called_alone(row) or mismatch(row)
+        cause = called_alone(row, self.recordings) or mismatch(row)
         culprits = cause.culprits if isinstance(cause, CalledAlone) else _fewest(row)
         where = row[culprits[0]].at if culprits else cause.where
         waiting = tuple(rank for rank in known if rank not in culprits)

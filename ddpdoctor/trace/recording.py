@@ -19,6 +19,7 @@ from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wr
 from ddpdoctor.recorder.events.updates import Exact, Optimizer, OptimizerStep
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Pass, Split, passes_of, splits_of
+from ddpdoctor.trace.rank_lines import RankLines, lines_of
 from ddpdoctor.trace.record import E, Record
 from ddpdoctor.trace.training import TrainingStep, steps_of
 
@@ -82,6 +83,11 @@ class Recording:
     def events(self, kind: type[E]) -> tuple[E, ...]:
         """The events of a kind, in their order."""
         return self.record.events(kind)
+
+    @cached_property
+    def lines(self) -> RankLines:
+        """The lines of the script that it reached."""
+        return lines_of(self.record)
 
     @cached_property
     def files(self) -> tuple[FileEvent, ...]:

@@ -18,7 +18,7 @@ from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.instances import line_of
-from ddpdoctor.trace.rank_guards import is_for_some_ranks
+from ddpdoctor.trace.rank_guards import decision, guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import is_repeated_with
 from ddpdoctor.trace.training import TrainingStep
@@ -169,7 +169,7 @@ def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
     )
 
 
-def called_alone(row: Mapping[int, SequencePoint]) -> CalledAlone | None:
+def called_alone(row: Mapping[int, SequencePoint], recordings: Mapping[int, Recording]) -> CalledAlone | None:
     """Ranks that called a collective while the others went on; None where they diverged otherwise.
 
     Of an evaluation through the wrapper and a collective of the script it is the evaluation: it needs no other rank.
@@ -178,13 +178,14 @@ def called_alone(row: Mapping[int, SequencePoint]) -> CalledAlone | None:
     extra = {rank: point for rank, point in row.items() if is_extra(point)}
     if len(extra) == len(row):
         extra = {rank: point for rank, point in row.items() if point.kind == "forward"} or _for_some_ranks(
-            row
+            row, recordings
         )
     others = {rank: point for rank, point in row.items() if rank not in extra}
     if not extra or not others or any(point.what == "end" for point in others.values()):
         return None
     first, went_on = next(iter(extra.values())), next(iter(others.values()))
     next_step = went_on.kind == "forward" and went_on.learns
+    led_by = guarded_call(first.at, recordings)
     return CalledAlone(
         call=first.name,
         others=Call(tuple(others), "the next training step" if next_step else went_on.name),
@@ -192,16 +193,20 @@ def called_alone(row: Mapping[int, SequencePoint]) -> CalledAlone | None:
         culprits=tuple(extra),
         waiting=tuple(others),
         where=first.at,
+        led_by=led_by,
         states=by_state(
             {rank: f"{row[rank].name}{at(row[rank].at)}" for rank in sorted(row)}, places=_places(row)
-        ),
+        )
+        + decision(led_by or first.at, recordings),
     )
 
 
-def _for_some_ranks(row: Mapping[int, SequencePoint]) -> dict[int, SequencePoint]:
+def _for_some_ranks(
+    row: Mapping[int, SequencePoint], recordings: Mapping[int, Recording]
+) -> dict[int, SequencePoint]:
     """The points under a condition on the rank, where ranks run different operations."""
     several = len({point.key for point in row.values()}) > 1
-    return {rank: point for rank, point in row.items() if several and is_for_some_ranks(point.at)}
+    return {rank: point for rank, point in row.items() if several and is_for_some_ranks(point.at, recordings)}
 
 
 def _places(row: Mapping[int, SequencePoint]) -> dict[int, Where | None]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
 from ddpdoctor.model import Where
 from ddpdoctor.trace.rank_guards import is_for_some_ranks
+from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.syntax import (
     FUNCTIONS,
     assigned_to,
@@ -95,7 +96,7 @@ def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
     return _only(script, parametrizes if "parametrizations" in modules else gives)
 
 
-def guarded_collective(script: str) -> Where | None:
+def guarded_collective(script: str, recordings: Mapping[int, Recording]) -> Where | None:
     """The one line that calls on some ranks only what gathers from all of them."""
     imports = (node for node in _nodes(script) if isinstance(node, ast.ImportFrom))
     of_torch = [node for node in imports if (node.module or "").startswith("torch.distributed")]
@@ -107,7 +108,7 @@ def guarded_collective(script: str) -> Where | None:
         function = ast.unparse(node.func)
         return function in imported or _OF_DISTRIBUTED.match(function) is not None
 
-    guarded = [line for line in _lines(script, gathers) if is_for_some_ranks(line)]
+    guarded = [line for line in _lines(script, gathers) if is_for_some_ranks(line, recordings)]
     return guarded[0] if len(guarded) == 1 else None
 
 
@@ -127,7 +128,7 @@ def _is_true(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is True
 
 
-def guarded_update(script: str) -> Where | None:
+def guarded_update(script: str, recordings: Mapping[int, Recording]) -> Where | None:
     """The one line that updates an average of weights on some ranks only."""
 
     def updates(node: ast.AST) -> bool:
@@ -138,7 +139,7 @@ def guarded_update(script: str) -> Where | None:
         return isinstance(node, ast.Call) and called_name(node) in _MIXES
 
     for wanted in (updates, mixes):
-        if guarded := {line for line in _lines(script, wanted) if is_for_some_ranks(line)}:
+        if guarded := {line for line in _lines(script, wanted) if is_for_some_ranks(line, recordings)}:
             return guarded.pop() if len(guarded) == 1 else None
     return None
 

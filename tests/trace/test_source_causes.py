@@ -39,17 +39,19 @@ for layer in model.modules():
         weight_norm(layer)  # here
 """
 AVERAGE = """\
+import torch.distributed as dist; me = dist.get_rank()
 for batch in loader:
     train(batch)
     meter.update(loss)
-    if rank == 0:
+    if me == 0:
         bar.update(1)
         average.update(model.module)  # here
 """
 AVERAGE_OF_ALL = """\
+import torch.distributed as dist; me = dist.get_rank()
 for batch in loader:
     ema.update(model.module)
-    if rank == 0:
+    if me == 0:
         bar.update(1)
 """
 TERNARY = """\
@@ -188,21 +190,21 @@ def test_the_line_that_unfreezes(tmp_path):
 
 
 def test_the_update_of_an_average_on_some_ranks(tmp_path):
-    line = guarded_update(read(tmp_path, AVERAGE))
+    line = guarded_update(read(tmp_path, AVERAGE), {})
     assert line is not None
     assert line.line == line_of(AVERAGE, "here")
 
 
 SAVE = """\
-state = get_state_dict(model)
-if rank == 0:
+import torch.distributed as dist; me = dist.get_rank(); state = get_state_dict(model)
+if me == 0:
     print(len(state))
 """
 
 
 def test_what_gathers_from_all_ranks_is_called_on_one(tmp_path):
     script = SAVE.replace("print(", "weights = get_model_state_dict(model)\n    print(")
-    line = guarded_collective(read(tmp_path, script))
+    line = guarded_collective(read(tmp_path, script), {})
     assert line == Where(str(tmp_path / "train.py"), 3, "<module>")
 
 
@@ -219,8 +221,8 @@ def test_what_gathers_from_all_ranks_is_called_on_one(tmp_path):
     ],
 )
 def test_names_of_collectives_that_others_have_too(tmp_path, head, call, is_collective):
-    script = f"{head}\nif rank == 0:\n    {call}\n"
-    assert (guarded_collective(read(tmp_path, script)) is not None) == is_collective
+    script = f"import torch.distributed as d; me = d.get_rank(); {head}\nif me == 0:\n    {call}\n"
+    assert (guarded_collective(read(tmp_path, script), {}) is not None) == is_collective
 
 
 @pytest.mark.parametrize(
@@ -232,16 +234,23 @@ def test_names_of_collectives_that_others_have_too(tmp_path, head, call, is_coll
     ],
 )
 def test_other_updates_of_an_average_on_some_ranks(tmp_path, update):
-    script = f"scores.update(loss)\nif rank == 0:\n    {update}\n"
-    assert guarded_update(read(tmp_path, script)) == Where(str(tmp_path / "train.py"), 3, "<module>")
+    script = f"import torch.distributed as dist; me = dist.get_rank()\nif me == 0:\n    {update}\n"
+    assert guarded_update(read(tmp_path, script), {}) == Where(str(tmp_path / "train.py"), 3, "<module>")
+
+
+@pytest.mark.parametrize("condition", ["lora_rank == 0", "use_master_weights", "is_main_loop"])
+def test_a_name_alone_keeps_no_rank_from_a_line(tmp_path, condition):
+    script = f"lora_rank, use_master_weights, is_main_loop = 4, True, True\nif {condition}:\n    "
+    assert guarded_update(read(tmp_path, script + "ema.update(net)\n"), {}) is None
+    assert guarded_collective(read(tmp_path, script + "get_model_state_dict(net)\n"), {}) is None
 
 
 def test_what_gathers_is_called_on_all(tmp_path):
-    assert guarded_collective(read(tmp_path, SAVE)) is None
+    assert guarded_collective(read(tmp_path, SAVE), {}) is None
 
 
 def test_an_update_on_every_rank_is_none(tmp_path):
-    assert guarded_update(read(tmp_path, AVERAGE_OF_ALL)) is None
+    assert guarded_update(read(tmp_path, AVERAGE_OF_ALL), {}) is None
 
 
 @pytest.mark.parametrize(

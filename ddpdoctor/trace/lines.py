@@ -1,0 +1,239 @@
+"""Which ranks reached a line, in which step, and at which condition ranks took different branches. Facts only."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ddpdoctor.model import Evidence, Where
+from ddpdoctor.outliers import by_state
+from ddpdoctor.recorder.events.lines import RETURNED, Plain
+from ddpdoctor.trace.rank_lines import Function, RankLines, StepLines, Values
+from ddpdoctor.trace.recording import Recording
+
+_MOST_VALUES = 4
+"""Of a condition, that evidence lists."""
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A condition at which ranks took different branches."""
+
+    at: Where
+    step: int
+    ranks: tuple[int, ...]
+    """Those that went on to :attr:`to`."""
+    others: tuple[int, ...]
+    """Those that came to the condition as well, and went elsewhere."""
+    to: int
+    """A line of the function; ``RETURNED``."""
+    values: Mapping[int, Values] = field(default_factory=dict)
+    """What the condition looked at, by rank."""
+
+    def evidence(self) -> tuple[Evidence, ...]:
+        """The values that differ between ranks; none where no plain value decided."""
+        names = {name for values in self.values.values() for name in values}
+        differing = [
+            name
+            for name in sorted(names)
+            if len({repr(values.get(name)) for values in self.values.values()}) > 1
+        ][:_MOST_VALUES]
+        texts = {
+            rank: ", ".join(f"{name} = {_shown(values[name])}" for name in differing if name in values)
+            for rank, values in self.values.items()
+        }
+        return by_state({rank: text for rank, text in texts.items() if text})
+
+
+def _shown(value: Plain) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else repr(value)
+
+
+@dataclass(frozen=True)
+class JobLines:
+    """What all ranks reached; of those whose lines were recorded."""
+
+    ranks: Mapping[int, RankLines]
+
+    @staticmethod
+    def of(recordings: Mapping[int, Recording]) -> JobLines | None:
+        """The lines of a job; None where those of a rank were not recorded."""
+        ranks = {rank: recording.lines for rank, recording in recordings.items()}
+        return JobLines(ranks) if len(ranks) > 1 and all(it.steps for it in ranks.values()) else None
+
+    @cached_property
+    def _by_step(self) -> dict[int, dict[int, StepLines]]:
+        """The steps by number, of each rank that was in it."""
+        steps: dict[int, dict[int, StepLines]] = defaultdict(dict)
+        for rank, lines in self.ranks.items():
+            for step in lines.steps:
+                steps[step.step][rank] = step
+        return steps
+
+    def functions_at(self, where: Where) -> set[Function]:
+        """The functions in which a line was reached."""
+        return {
+            function
+            for lines in self.ranks.values()
+            for step in lines.steps
+            for function, reached in step.lines.items()
+            if function.file == where.file and where.line in reached
+        }
+
+    def steps_reaching(self, rank: int, where: Where) -> tuple[int, ...]:
+        """The steps in which a rank reached a line."""
+        return tuple(
+            step.step
+            for step in self.ranks[rank].steps
+            if any(
+                where.line in lines for function, lines in step.lines.items() if function.file == where.file
+            )
+        )
+
+    def ranks_reaching(self, where: Where) -> frozenset[int]:
+        """The ranks that reached a line, in any step."""
+        return frozenset(rank for rank in self.ranks if self.steps_reaching(rank, where))
+
+    # Where ranks part.
+
+    def partings(self, step: int) -> list[Parting]:
+        """The conditions of a step at which ranks took different branches, in the order of the first rank there."""
+        found = [it for function in self._functions(step) for it in self._partings_in(function, step)]
+        places = self._order(self._by_step.get(step, {}).values())
+        return sorted(found, key=lambda it: places.get(_place(it), len(places)))
+
+    def _order(self, steps: Iterable[StepLines]) -> dict[tuple[str, int], int]:
+        """The position of each condition among those that these came to, by file and line."""
+        places = dict.fromkeys((function.file, line) for each in steps for function, line in each.order)
+        return {place: number for number, place in enumerate(places)}
+
+    def _functions(self, step: int) -> list[Function]:
+        known = (each.lines for each in self._by_step.get(step, {}).values())
+        return list(dict.fromkeys(function for lines in known for function in lines))
+
+    def _partings_in(self, function: Function, step: int) -> Iterator[Parting]:
+        branches = (lines.branches.get(function, {}) for lines in self.ranks.values())
+        merged = {line: after for each in branches for line, after in each.items()}
+        for line, after in merged.items():
+            taken = self._taken(function, line, after, step)
+            for target in after:
+                ranks = tuple(rank for rank, lines in taken.items() if target in lines)
+                others = tuple(rank for rank in taken if rank not in ranks)
+                if ranks and others:
+                    values = {rank: self.ranks[rank].values(function, line, step) for rank in taken}
+                    at = Where(function.file, line, function.name)
+                    yield Parting(at, step, ranks, others, target, values)
+
+    def _taken(
+        self, function: Function, line: int, after: Collection[int], step: int
+    ) -> dict[int, frozenset[int]]:
+        """The branches that each rank took that came to a condition and went on."""
+        taken = {}
+        for rank, reached in self._by_step.get(step, {}).items():
+            lines = reached.lines.get(function, frozenset())
+            went = lines.intersection(after)
+            if line in lines and went and not reached.partial:
+                taken[rank] = went
+        return taken
+
+    def way_out(self, leavers: Sequence[int], inside: Where | None = None) -> Parting | None:
+        """The last condition by which these ranks went another way than the others, in their last common step.
+
+        Args:
+            inside: a line of the function whose conditions come first.
+        """
+        last = [self.ranks[rank].steps[-1].step for rank in leavers]
+        others = set(self.ranks) - set(leavers)
+        found = [
+            it
+            for it in self.partings(min(last, default=-1))
+            if set(leavers) <= set(it.ranks) and others <= set(it.others) and not self._is_constant(it)
+        ]
+        order = self._order(self.ranks[leavers[0]].steps[-1:])
+        found.sort(key=lambda it: order.get(_place(it), -1))
+        near = [
+            it for it in found if inside and (it.at.file, it.at.function) == (inside.file, inside.function)
+        ]
+        chosen = near or found
+        return chosen[-1] if chosen else None
+
+    def _is_constant(self, parting: Parting) -> bool:
+        """Whether the ranks took these branches in an earlier step, too, and went on together after that."""
+        return any(
+            (it.at, it.to, it.ranks) == (parting.at, parting.to, parting.ranks)
+            for step in self._by_step
+            if step < parting.step
+            for it in self.partings(step)
+        )
+
+    # Lines that some ranks never reach.
+
+    def guard(self, where: Where) -> Guard | None:
+        """The condition in front of a line, in its function, that keeps some ranks from it; None where all reach it."""
+        ranks = self.ranks_reaching(where)
+        others = set(self.ranks) - ranks
+        if not ranks or not others:
+            return None
+        found: dict[Where, list[Parting]] = defaultdict(list)
+        for function in self.functions_at(where):
+            for step in self._by_step:
+                for it in self._partings_in(function, step):
+                    leads = it.to != RETURNED and (it.at.line or 0) < (where.line or 0)
+                    if leads and set(it.ranks) <= ranks and set(it.others) <= others:
+                        found[it.at].append(it)
+        near = [at for at in found if found[at][-1].to <= (where.line or 0)]
+        if not near:
+            return None
+        at = max(near, key=lambda it: it.line or 0)
+        return Guard(found[at][0], len(found[at]), self._always(found[at][0]))
+
+    def _always(self, parting: Parting) -> bool:
+        """Whether a rank that comes to a condition takes the same branch each time, as these ranks do."""
+        for step in self._by_step:
+            for function in self._functions(step):
+                if (function.file, function.name) == (parting.at.file, parting.at.function):
+                    line = parting.at.line or 0
+                    after = next(
+                        (a for it in self.ranks.values() if (a := it.branches.get(function, {}).get(line))),
+                        (),
+                    )
+                    taken = self._taken(function, line, after, step)
+                    if any((parting.to in went) != (rank in parting.ranks) for rank, went in taken.items()):
+                        return False
+        return True
+
+    def leading_calls(self, where: Where) -> frozenset[Where]:
+        """The lines that led to the functions in which a line was reached."""
+        functions = self.functions_at(where)
+        return frozenset(
+            place
+            for lines in self.ranks.values()
+            for function in functions
+            for place in lines.callers.get(function, ())
+        )
+
+    def reached(self) -> dict[str, frozenset[int]]:
+        """The lines that any rank reached, by file."""
+        lines: dict[str, set[int]] = defaultdict(set)
+        for rank in self.ranks.values():
+            for step in rank.steps:
+                for function, reached in step.lines.items():
+                    lines[function.file] |= reached - {RETURNED}
+        return {file: frozenset(reached) for file, reached in lines.items()}
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition that keeps some ranks from a line."""
+
+    parting: Parting
+    times: int
+    """The steps in which ranks parted there."""
+    always: bool
+    """Whether each rank took the same branch whenever it came there."""
+
+
+def _place(parting: Parting) -> tuple[str, int]:
+    return parting.at.file, parting.at.line or 0
