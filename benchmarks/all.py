@@ -37,6 +37,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "ctrl_c": [["--rounds", "5"]],
     "watch_cost": [["--rounds", "4", "--steps", "1000"]],
     "step_cost": [[]],
+    "line_cost": [[]],
     "hang_to_verdict": [HANGS],
     "flight_recorder": [["--ranks", ranks] for ranks in ("64", "256", "1024")],
     "merge_stacks": [["--ranks", ranks] for ranks in ("10000", "131072")],

@@ -39,6 +39,7 @@ LIMITS = {
     "step_median": Limit("the recorder in most steps", 100.0, "us"),
     "step_mean": Limit("the recorder in a step on average", 100.0, "us"),
     "step_rare": Limit("the recorder in 99 steps of 100, at most", 1000.0, "us"),
+    "lines": Limit("lines recorded, of a detailed step with 100 modules", 15.0, "%"),
     "verdict": Limit("the last progress of a job that hangs to the verdict", 10.0, "s"),
     "dumps": Limit("flight recorder dumps, against PyTorch's analyzer", 20.0, "x", at_least=True),
     "stacks": Limit("stacks of 10,000 ranks, merged and written", 0.3, "s"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from .events.lines import RETURNED
 from .guard import guarded
-from .lines import Lines
+from .lines import MOST_ENTRIES, Lines
 from .patch import hide_from_compiler
 
 _TOOLS = (4, 3)
@@ -55,31 +55,32 @@ class LineMonitor:
         """Leave no trace."""
         if self._tool is not None:
             self._monitoring.set_events(self._tool, 0)
-            for code in self._lines.codes:
-                self._monitoring.set_local_events(self._tool, code, 0)
+            for entered in self._lines.codes.values():
+                self._monitoring.set_local_events(self._tool, entered.code, 0)
             self._monitoring.free_tool_id(self._tool)
             self._tool = None
 
-    def _entered(self, code: CodeType, caller: Any) -> None:
-        met = code in self._lines.codes
-        if self._lines.enter(code, caller) is not None and not met:
+    def _entered(self, code: CodeType, caller: Any) -> Any:
+        met = id(code) in self._lines.codes
+        entered = self._lines.enter(code, caller)
+        if entered is not None and not met:
             wanted = self._events.LINE | self._events.PY_RETURN
             self._monitoring.set_local_events(self._tool, code, wanted)
+        return self._disable if entered is None or entered.entries >= MOST_ENTRIES else None
 
     def _on_start(self, code: CodeType, _: int) -> Any:
         if self._is_known.get(code.co_filename, False) or self._lines.is_foreign(code.co_filename):
             return self._disable
-        self._enter(code, sys._getframe(1).f_back)
-        return None
+        return self._enter(code, sys._getframe(1).f_back)
 
     def _on_line(self, code: CodeType, line: int) -> Any:
-        entered = self._lines.codes.get(code)
+        entered = self._lines.codes.get(id(code))
         if self._lines.active and entered is not None and line not in entered.lines:
             self._reach(entered, line, sys._getframe(1))
         return self._disable
 
     def _on_return(self, code: CodeType, _: int, __: Any) -> Any:
-        entered = self._lines.codes.get(code)
+        entered = self._lines.codes.get(id(code))
         if self._lines.active and entered is not None and RETURNED not in entered.lines:
             self._reach(entered, RETURNED, None)
         return self._disable

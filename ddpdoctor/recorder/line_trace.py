@@ -12,7 +12,7 @@ from typing import Any
 from .events.lines import RETURNED
 from .frame_variables import FUNCTION, TRACERS, is_traced_now
 from .guard import guarded
-from .lines import Entered, Lines
+from .lines import MOST_ENTRIES, Entered, Lines
 from .patch import has_compiled, hide_from_compiler
 
 _NOTHING_NEW_SECONDS = 5.0
@@ -109,9 +109,12 @@ class LineTrace:
             if not on[0]:
                 sys.settrace(None)
                 return None
+            entered = codes.get(id(frame.f_code))
+            if entered is not None and entered.entries >= MOST_ENTRIES:
+                return entered.tracer
             return None if foreign(frame.f_code.co_filename) else enter(frame)
 
-        foreign = self._lines.is_foreign
+        codes, foreign = self._lines.codes, self._lines.is_foreign
         return trace
 
     def _make_tracer(self, entered: Entered) -> Any:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MOST_CODES = 4000
 _MOST_CALLERS = 50
 """Lines from which a function is called that are written down."""
+MOST_ENTRIES = 16
+"""Of a function in a training step, whose callers are looked at."""
 _MOST_DECISIONS = 20_000
 """Values of conditions, of the whole run."""
 _MOST_FRAMES = 64
@@ -36,12 +38,16 @@ class Entered:
     """A function of the script that was entered."""
 
     number: int
+    code: CodeType
+    """Held, so that its identity is its own."""
     branches: Branches
+    entries: int = 0
+    """How often it was entered in this training step."""
     lines: set[int] = field(default_factory=set)
     """Those reached in this training step. Always the same set: what observes the lines holds it."""
     values: dict[int, dict[str, Plain]] = field(default_factory=dict)
     """What was last told of each condition."""
-    callers: set[tuple[CodeType, int]] = field(default_factory=set)
+    callers: set[tuple[int, int]] = field(default_factory=set)
     tracer: Any = None
     """The trace function of its frames, where one is used."""
 
@@ -63,6 +69,8 @@ class Lines:
         self.session = session
         self.observer: Observer | None = None
         self.is_foreign = session.sites.is_foreign
+        self.codes: dict[int, Entered] = {}
+        """By the identity of the code: to compare code takes as long as a line of it. Always the same dictionary."""
         self._lock = _thread.allocate_lock()
         self._begin_record()
 
@@ -73,7 +81,7 @@ class Lines:
 
     def _begin_record(self) -> None:
         self.active = False
-        self.codes: dict[CodeType, Entered] = {}
+        self.codes.clear()
         self.news = 0
         """Lines that were noticed so far."""
         self._written = 0
@@ -92,16 +100,18 @@ class Lines:
         Args:
             caller: the frame that called it.
         """
-        entered = self.codes.get(code) or self._meet(code)
-        if entered is not None and len(entered.callers) < _MOST_CALLERS:
-            self._tell_caller(entered, caller)
+        entered = self.codes.get(id(code)) or self._meet(code)
+        if entered is not None:
+            entered.entries += 1
+            if entered.entries <= MOST_ENTRIES and len(entered.callers) < _MOST_CALLERS:
+                self._tell_caller(entered, caller)
         return entered
 
     def _meet(self, code: CodeType) -> Entered | None:
         if len(self.codes) >= _MOST_CODES:
             self._partial = True
             return None
-        entered = self.codes[code] = Entered(len(self.codes), branches_of(code))
+        entered = self.codes[id(code)] = Entered(len(self.codes), code, branches_of(code))
         branches = tuple((line, *after) for line, after in sorted(entered.branches.next.items()))
         function = getattr(code, "co_qualname", code.co_name)
         file = absolute(code.co_filename)
@@ -111,9 +121,9 @@ class Lines:
     def _tell_caller(self, entered: Entered, frame: FrameType | None) -> None:
         while frame is not None and self.is_foreign(frame.f_code.co_filename):
             frame = frame.f_back
-        if frame is None or (frame.f_code, frame.f_lasti) in entered.callers:
+        if frame is None or (id(frame.f_code), frame.f_lasti) in entered.callers:
             return
-        entered.callers.add((frame.f_code, frame.f_lasti))
+        entered.callers.add((id(frame.f_code), frame.f_lasti))  # its site holds the code
         at = self.session.sites.site(frame.f_code, frame.f_lineno, frame.f_lasti)
         self.session.event(Called(entered.number, at))
 
@@ -205,6 +215,7 @@ class Lines:
             self._partial = False
             for entered in list(self.codes.values()):
                 entered.lines.clear()
+                entered.entries = 0
 
     def _write(self, *, partial: bool) -> dict[int, frozenset[int]]:
         self._written = self.news
