@@ -1,10 +1,10 @@
 """What it costs to record which lines a training step reaches, in a step that is recorded in full.
 
-One process, a model of 100 modules that the script wrote, steps of about 12 ms. Blocks of steps with and without the
-recorder's observer take turns, each with the step before it as the neighbour, so the result is the difference of
-medians. With torch it runs where torch is: by the trace function on Python 3.10 and 3.11. One that does nothing takes two
-thirds of that time, since Python calls it for each of 1,280 functions of torch. Where torch is not installed, as on a
-bare Python 3.13, a step of pure Python stands in for it: as many lines and functions of the script, ten times as many
+One process, a model of 100 modules that the script wrote, steps of about 12 ms. Steps with and without the recorder's
+observer take turns, each with the step before it as the neighbour, so the result is the difference of medians. With
+torch it runs where torch is: by the trace function on Python 3.10 and 3.11. One that does nothing takes two thirds of
+that time, since Python calls it for each of 1,280 functions of torch. Where torch is not installed, as on a bare
+Python 3.13, a step of pure Python stands in for it: as many lines and functions of the script, ten times as many
 calls in a file of an installed package, and hashing for the rest of the time. So what is measured there is the
 monitoring itself, and no torch. Run as ``python benchmarks/line_cost.py --python python3.13``.
 """

@@ -152,19 +152,23 @@ def test_a_long_run_of_which_not_all_is_known_parted_nowhere() -> None:
 
 def test_the_call_that_led_rank_0_to_a_collective_is_shown(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text("def mean(x):\n    dist.all_reduce(x)\n\nif rank == 0:\n    print(mean(loss))\n")
+    text = "def mean(x):\n    dist.all_reduce(x)\n\nif dist.get_rank() == 0:\n    print(mean(loss))\n"
+    script.write_text(f"{text}import torch.distributed as dist\n")
     alone = replace(call("all_reduce", 2), at=Where(str(script), 2, "mean"))
     trace = run({0: lambda one: replace(one, collectives=(alone,), trailing=one_more_step()), 1: in_a_step})
     (finding,) = ALONE.examine_run(trace)
     assert (finding.where, finding.evidence[0].where.line) == (alone.at, 5)
 
 
-@pytest.mark.parametrize(("guard", "alone"), [("if rank == 0:", True), ("if last:", False)])
+RANKS = "import torch.distributed as dist\nme, lora_rank = dist.get_rank(), 4\n"
+
+
+@pytest.mark.parametrize(("guard", "alone"), [("if me == 0:", True), ("if lora_rank:", False)])
 def test_of_two_collectives_it_is_the_one_under_a_condition_on_the_rank(
     tmp_path: Path, guard: str, alone: bool
 ) -> None:
     script = tmp_path / "train.py"
-    script.write_text(f"{guard}\n    dist.all_gather_object(times, time)\ndist.barrier()\n")
+    script.write_text(f"{guard}\n    dist.all_gather_object(times, time)\ndist.barrier()\n{RANKS}")
     gathers = replace(call("all_gather_object", 2), at=Where(str(script), 2))
     meets = replace(call("barrier", 3), at=Where(str(script), 3))
     trace = run(

@@ -269,6 +269,9 @@ def test_a_rank_that_finds_none_and_makes_none_leaves_it_to_the_other(made: str)
 def test_a_path_that_is_made_under_a_condition_on_the_rank(tmp_path: Path) -> None:
     """``if not os.path.exists(path) and rank == 0:`` asks on every rank."""
     script = tmp_path / "train.py"
-    script.write_text("if not os.path.exists(path) and rank == 0:\n    os.makedirs(path)\n")
+    script.write_text(
+        "if not os.path.exists(path) and me == 0:\n    os.makedirs(path)\n"
+        "import torch.distributed as dist\nme = dist.get_rank()\n"
+    )
     trace = asked_then_made(at=Where(str(script), 2, "<module>"))
     assert isinstance(ask(CHECK.code, Source.RUN, trace), Passed)
