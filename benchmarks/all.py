@@ -34,6 +34,7 @@ HANGS = [
 COMMANDS: dict[str, list[list[str]]] = {
     "start_up": [[]],
     "check_vs_torchrun": [["--rounds", "3"]],
+    "check_to_verdict": [["--every", "12"]],
     "ctrl_c": [["--rounds", "5"]],
     "watch_cost": [["--rounds", "4", "--steps", "1000"]],
     "step_cost": [[]],

@@ -34,6 +34,8 @@ LIMITS = {
     "group": Limit("host and group of 4 ranks, against a bare torchrun", 0.5, "x"),
     "check": Limit("the whole check with 4 ranks, against a bare torchrun", 1.0, "x"),
     "script": Limit("check train.py less 1 s, against the same steps plain", 1.15, "x"),
+    "verdict_typical": Limit("check of a script of the corpora to its verdict, median", 15.0, "s"),
+    "verdict_longest": Limit("the same, the longest", 60.0, "s"),
     "ctrl_c": Limit("Ctrl-C to the end of the last process", 2.0, "s"),
     "watch": Limit("watch, of the time of a step of 10 ms", 1.0, "%"),
     "step_median": Limit("the recorder in most steps", 100.0, "us"),

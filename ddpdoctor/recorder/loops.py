@@ -15,12 +15,11 @@ from types import CellType, CodeType, FrameType, GeneratorType
 from typing import Any
 
 FOR = "for"
-"""A ``for`` statement, also through enumerate, zip or tqdm, or ``next`` by code that leaves its loop at the end: an
-early end leaves it."""
+"""A ``for`` statement, also through enumerate, zip or tqdm: an early end leaves it."""
 CYCLE = "cycle"
 """A ``for`` inside another loop of a generator: an early end may begin the next pass, and the user's loop goes on."""
 HAND = "hand"
-"""``next`` by hand: an early end would be an exception that the script may not expect."""
+"""``next`` by hand, or a call that takes all: an early end would be an exception that the script may not expect."""
 _EXPECT_THE_END = ("accelerate.data_loader", "lightning.", "pytorch_lightning.", "lightning_fabric.")
 """Modules that call ``next`` and handle StopIteration as the end of the pass."""
 _HOLDERS = (FrameType, CellType, dict)
@@ -36,10 +35,8 @@ def driver(frame: FrameType) -> str:
         return driver(above)  # an iterator around ours: its end is ours
     taken_by = FOR if expects else _of_instruction(code, frame.f_lasti)
     if taken_by == FOR and code.co_flags & inspect.CO_GENERATOR and above is not None:
-        taken_by = driver(above)  # a generator around ours, which ends with it
-        takes_all = taken_by == HAND and not _is_next(above.f_code.co_filename, above.f_lineno)
-        return FOR if takes_all else taken_by
-    return FOR if taken_by == HAND and _leaves_at_the_end(code.co_filename, frame.f_lineno) else taken_by
+        return driver(above)  # a generator around ours, which ends with it
+    return taken_by
 
 
 def expects_the_end(frame: FrameType) -> bool:
@@ -129,34 +126,6 @@ def _is_way_out(node: ast.AST, *, inner: bool) -> bool:
     return leaves or _leaves(ast.iter_child_nodes(node), inner=inner)
 
 
-@lru_cache(maxsize=1024)
-def _leaves_at_the_end(file: str, line: int) -> bool:
-    """Whether the source around a line leaves its loop at StopIteration, or at the value that ``next`` returns instead.
-
-    Code that goes on, with an iterator begun anew, may count its batches: an early end would be an epoch of two halves.
-    """
-    around = _around(file, line)
-    handlers = [
-        handler
-        for node in around
-        if isinstance(node, ast.Try) and _spans_any(node.body, line)
-        for handler in node.handlers
-        if _catches(handler)
-    ]
-    if handlers:
-        return all(isinstance(handler.body[-1], ast.Break | ast.Return | ast.Raise) for handler in handlers)
-    tests = [node.test for node in around if isinstance(node, ast.While) and _spans(node.test, line)]
-    return any(_gives_a_default(part) for test in tests for part in ast.walk(test))
-
-
-@lru_cache(maxsize=1024)
-def _is_next(file: str, line: int) -> bool:
-    """Whether the source on a line asks for one item, as ``sum`` and ``list`` do not; True where it is not known."""
-    calls = [node.func for node in _around(file, line) if isinstance(node, ast.Call)]
-    names = [getattr(called, "id", getattr(called, "attr", "")) for called in calls]
-    return not names or any(name in ("next", "__next__", "send") for name in names)
-
-
 def _around(file: str, line: int) -> list[ast.AST]:
     """What spans a line of a source file; nothing where that cannot be read."""
     try:
@@ -168,21 +137,3 @@ def _around(file: str, line: int) -> list[ast.AST]:
 
 def _spans(node: ast.AST, line: int) -> bool:
     return getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", None) or 0)
-
-
-def _spans_any(nodes: list[ast.stmt], line: int) -> bool:
-    return any(_spans(node, line) for node in nodes)
-
-
-def _catches(handler: ast.ExceptHandler) -> bool:
-    named = ast.walk(handler.type) if handler.type else ()
-    return any(isinstance(part, ast.Name) and part.id == "StopIteration" for part in named)
-
-
-def _gives_a_default(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id == "next"
-        and len(node.args) == 2
-    )

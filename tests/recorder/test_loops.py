@@ -59,29 +59,6 @@ def by_next(items):
         next(items)
 
 
-def by_next_until_its_end(items):
-    while True:
-        try:
-            next(items)
-        except StopIteration:
-            break
-
-
-def by_next_begun_anew(items):
-    for _ in range(3):
-        try:
-            next(items)
-        except StopIteration:
-            if items is None:
-                break
-            items = iter([])
-
-
-def by_next_with_a_default(items):
-    while next(items, None) is not None:
-        pass
-
-
 def through_an_iterator_around_it(items):
     class Around:
         def __iter__(self):
@@ -130,15 +107,6 @@ def generator_by_next(items):
     batches.__next__()
 
 
-def generator_by_next_until_its_end(items):
-    batches = through(items)
-    while True:
-        try:
-            next(batches)
-        except StopIteration:
-            break
-
-
 def generator_in_a_for(items):
     for _ in enumerate(item for item in through(items)):
         pass
@@ -170,17 +138,13 @@ def framework_by_next(items):
         (a_comprehension, loops.FOR),
         (like_tqdm, loops.FOR),
         (by_next, loops.HAND),
-        (by_next_until_its_end, loops.FOR),
-        (by_next_with_a_default, loops.FOR),
-        (by_next_begun_anew, loops.HAND),
         (through_an_iterator_around_it, loops.FOR),
         (as_a_list, loops.HAND),
         (cycled, loops.CYCLE),
         (cycled_by_yield_from, loops.CYCLE),
         (generator_by_next, loops.HAND),
-        (generator_by_next_until_its_end, loops.FOR),
         (generator_in_a_for, loops.FOR),
-        (generator_summed, loops.FOR),
+        (generator_summed, loops.HAND),
         (generator_by_yield_from, loops.HAND),
         (framework_by_next, loops.HAND),
     ],
