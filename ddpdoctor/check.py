@@ -63,8 +63,6 @@ class Check:
     """Codes of checks whose findings may cause those of this check; see :func:`ddpdoctor.judge.explains`."""
     fix_with: ClassVar[Mapping[Framework, str]] = MappingProxyType({})
     """What to type where a framework made the wrapper, in place of a finding's ``fix``, which is for plain torch."""
-    patches: ClassVar[tuple[str, ...]] = ()
-    """What may cure what this check finds in a script, the preferred first: names of modules in ``fix/patches``."""
     names_no_cause_in: ClassVar[tuple[Source, ...]] = ()
     """Sources from which this check reports only how ranks ended, or what they waited for. Where a script breaks, a
     cause in its output replaces such a finding."""

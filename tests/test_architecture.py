@@ -171,8 +171,10 @@ def strings(file: Path) -> Iterator[str]:
 
 
 def test_no_check_is_known_by_its_code_outside_of_checks():
+    patches = Path("fix", "patches")  # each names the findings that it cures
     for file in files_of("."):
-        assert [text for text in strings(file) if re.search(r"DD\d{3}", text)] == [], file
+        codes = [text for text in strings(file) if re.search(r"DD\d{3}", text)]
+        assert codes == [] or file.parent.match(f"*/{patches}"), file
 
 
 def test_the_bundled_trainer_imports_nothing_of_ours():

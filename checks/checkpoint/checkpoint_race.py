@@ -67,7 +67,6 @@ class CheckpointRace(Check):
 
     code = "DD401"
     title = "a checkpoint is complete for every rank after a barrier"
-    patches = ("barrier_before",)
     measurements = ("checkpoint",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

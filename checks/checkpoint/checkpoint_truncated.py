@@ -56,7 +56,6 @@ class CheckpointTruncated(Check):
 
     code = "DD404"
     title = "checkpoints that are read are complete"
-    patches = ("rename_when_complete",)
     raises = (*ERRORS, *OF_A_READ)
     explained_by = ("DD401", "DD402")
     log_words = ("zip archive", "Ran out of input", "not in gzip", "pickle data was truncated")

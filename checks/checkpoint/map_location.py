@@ -36,7 +36,6 @@ class MapLocation(Check):
 
     code = "DD406"
     title = "each rank restores onto its own GPU"
-    patches = ("map_location",)
     raises = (_ABSENT_DEVICE,)
 
     def examine_run(self, trace: Trace) -> Judgement:

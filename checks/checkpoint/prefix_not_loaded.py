@@ -52,7 +52,6 @@ class PrefixNotLoaded(Check):
 
     code = "DD403"
     title = "checkpoints are loaded under the model's names"
-    patches = ("module_state", "consume_prefix")
     raises = (RAISED,)
 
     def examine_run(self, trace: Trace) -> Judgement:

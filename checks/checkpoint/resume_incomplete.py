@@ -53,7 +53,6 @@ class ResumeIncomplete(Check):
 
     code = "DD405"
     title = "training that resumes restores what was saved"
-    patches = ("out_of_rank_guard", "resume_epoch", "restore_state")
     explained_by = ("DD403",)
 
     def examine_run(self, trace: Trace) -> Judgement:

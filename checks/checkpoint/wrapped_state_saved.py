@@ -27,7 +27,6 @@ class WrappedStateSaved(Check):
 
     code = "DD407"
     title = "checkpoints have the unwrapped model's names"
-    patches = ("module_state",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         saves = on_each_rank(trace.recordings(), lambda recording: recording.saves)

@@ -41,7 +41,6 @@ class WrittenByEveryRank(Check):
 
     code = "DD402"
     title = "each checkpoint is written by one rank"
-    patches = ("write_on_rank_0",)
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.LIGHTNING: "trainer.save_checkpoint(path)    # on every rank: rank 0 writes; for other files: if "
         "trainer.is_global_zero:",

@@ -38,7 +38,6 @@ class CollectiveOnSomeRanks(StandstillCheck):
 
     code = "DD303"
     title = "collectives run on every rank"
-    patches = ("call_module", "out_of_rank_guard")
     fix_with = CALLED_BY_ALL
     explained_by = ("DD005", "DD011", "DD106", "DD204", "DD214", "DD225", "DD308")
 

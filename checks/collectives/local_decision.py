@@ -87,7 +87,6 @@ class LocalDecision(StandstillCheck):
 
     code = "DD308"
     title = "ranks leave their loops together"
-    patches = ("agree",)
     explained_by = ("DD005", "DD106", "DD204", "DD214")
 
     def examine_ended(self, trace: Trace) -> Judgement:

@@ -40,7 +40,6 @@ class LongWorkOnOneRank(StandstillCheck):
 
     code = "DD306"
     title = "no rank works alone while the others wait"
-    patches = ("group_timeout",)
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.LIGHTNING: "do the work before the launch, or on every rank its part; or\n"
         "Trainer(strategy=DDPStrategy(timeout=timedelta(hours=2)))",

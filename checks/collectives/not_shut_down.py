@@ -46,7 +46,6 @@ class NotShutDown(Check):
 
     code = "DD310"
     title = "the process group is destroyed at the end"
-    patches = ("destroy_process_group",)
     log_words = ("destroy_process_group", "NOT been destroyed")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -110,7 +110,6 @@ class RankFailedFirst(StandstillCheck):
 
     code = "DD304"
     title = "every rank reaches its end"
-    patches = ("plain_contents",)
     names_no_cause_in = (Source.RUN, Source.LOG)
     log_words = (
         ": error: ",

@@ -42,7 +42,6 @@ class RankLeftEarly(StandstillCheck):
 
     code = "DD305"
     title = "no rank ends while the others still need it"
-    patches = ("no_early_return",)
     explained_by = (
         *("DD005", "DD011", "DD315", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD308", "DD309"),

@@ -51,7 +51,6 @@ class DataNotSharded(Check):
 
     code = "DD101"
     title = "the data is divided among the ranks"
-    patches = ("distributed_sampler", "rank_draws", "rank_seed")
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.LIGHTNING: "Trainer(use_distributed_sampler=True)    # the default; or your own DistributedSampler",
         Framework.FABRIC: "loader = fabric.setup_dataloaders(loader)",

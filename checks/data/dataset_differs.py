@@ -39,7 +39,6 @@ class DatasetDiffers(Check):
 
     code = "DD111"
     title = "every rank has the same dataset"
-    patches = ("equal_seed",)
     explained_by = ("DD105",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -72,7 +72,6 @@ class SameRandomStream(Check):
 
     code = "DD109"
     title = "random numbers differ between ranks"
-    patches = ("rank_seed",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()

@@ -38,7 +38,6 @@ class SamplerWrongRank(Check):
 
     code = "DD105"
     title = "samplers have the rank and size of the group"
-    patches = ("sampler_of_group",)
     raises = (r"^ValueError: Invalid rank \d+, rank should be in the interval \[0, \d+\]",)
     explained_by = ("DD227",)
 

@@ -61,7 +61,6 @@ class SetEpochMissing(Check):
 
     code = "DD103"
     title = "samplers shuffle differently in each epoch"
-    patches = ("set_epoch",)
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.FABRIC: "loader.sampler.set_epoch(epoch)    # before each loop over the loader",
         Framework.ACCELERATE: "loader.set_epoch(epoch)    # of what prepare returned, before each loop over it",

@@ -58,7 +58,6 @@ class ShardsOverlap(Check):
 
     code = "DD104"
     title = "ranks draw different samples"
-    patches = ("equal_seed",)
     measurements = ("sampler",)
     explained_by = ("DD101", "DD105", "DD107", "DD111")
 

@@ -37,7 +37,6 @@ class StreamNotSharded(Check):
 
     code = "DD102"
     title = "streams are divided among the ranks"
-    patches = ("divide_stream",)
     explained_by = ("DD227",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -72,7 +72,6 @@ class UnevenBatches(StandstillCheck):
 
     code = "DD106"
     title = "uneven batches do not stall the group"
-    patches = ("join",)
     measurements = ("uneven",)
     explained_by = ("DD105",)
 

@@ -52,7 +52,6 @@ class WorkerDuplicates(Check):
 
     code = "DD108"
     title = "DataLoader workers yield different samples and random numbers"
-    patches = ("divide_among_workers",)
     explained_by = ("DD102",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -75,7 +75,6 @@ class SharedPathRace(Check):
 
     code = "DD020"
     title = "no two ranks write the same path at a time"
-    patches = ("exist_ok", "write_on_each_host")
     explained_by = ("DD402",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -34,7 +34,6 @@ class PaddedEvaluation(Check):
 
     code = "DD501"
     title = "every sample is evaluated once"
-    patches = ("even_evaluation",)
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.ACCELERATE: "predictions, targets = accelerator.gather_for_metrics((predictions, targets))",
         Framework.LIGHTNING: "Trainer(use_distributed_sampler=False, devices=1).test(model, loader)    # on one rank, "

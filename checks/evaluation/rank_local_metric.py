@@ -65,7 +65,6 @@ class RankLocalMetric(Check):
 
     code = "DD502"
     title = "metrics are reduced over the ranks before they are used"
-    patches = ("reduced_metric",)
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.LIGHTNING: 'self.log("val_loss", loss, sync_dist=True)',
         Framework.FABRIC: 'accuracy = fabric.all_reduce(accuracy, reduce_op="mean")',

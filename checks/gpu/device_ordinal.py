@@ -56,7 +56,6 @@ class DeviceOrdinal(Check):
 
     code = "DD802"
     title = "CUDA_VISIBLE_DEVICES names this machine's GPUs"
-    patches = ("visible_devices", "gpu_of_rank")
     breaks_group = True
     raises = (_ORDINAL, _NONE)
     log_words = ("invalid device ordinal",)

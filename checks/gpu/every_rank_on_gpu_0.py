@@ -49,7 +49,6 @@ class EveryRankOnGpu0(Check):
 
     code = "DD803"
     title = "each rank uses its own GPU only"
-    patches = ("gpu_of_rank",)
     explained_by = ("DD224", "DD406")
     log_words = ("MiB |",)
 

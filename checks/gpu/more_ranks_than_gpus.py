@@ -39,7 +39,6 @@ class MoreRanksThanGpus(Check):
 
     code = "DD801"
     title = "one GPU for each rank"
-    patches = ("visible_devices",)
     breaks_group = True
     raises = (_DUPLICATE,)
     log_words = ("Duplicate GPU detected",)

@@ -54,7 +54,6 @@ class AccumulationWindow(Check):
 
     code = "DD210"
     title = "every update divides by the micro-batches it sums"
-    patches = ("window_length",)
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.ACCELERATE: "plugin = GradientAccumulationPlugin(num_steps=N, sync_with_dataloader=False)\n"
         "accelerator = Accelerator(gradient_accumulation_plugin=plugin)    # the last window ends in the next epoch",

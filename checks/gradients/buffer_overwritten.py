@@ -51,7 +51,6 @@ class BufferOverwritten(Check):
 
     code = "DD215"
     title = "no buffer is overwritten under a pending backward"
-    patches = ("before_forward",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, _MESSAGE)

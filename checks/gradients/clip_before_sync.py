@@ -40,7 +40,6 @@ class ClipBeforeSync(Check):
 
     code = "DD218"
     title = "gradients are averaged before they are clipped"
-    patches = ("clip_before_step",)
     explained_by = (
         *("DD201", "DD202", "DD203", "DD204", "DD205", "DD206", "DD207", "DD214", "DD225", "DD226"),
         "DD227",

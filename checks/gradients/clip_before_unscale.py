@@ -34,7 +34,6 @@ class ClipBeforeUnscale(Check):
 
     code = "DD217"
     title = "gradients are clipped after unscale_"
-    patches = ("unscale",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         clips = on_each_rank(trace.training(), _with_scaler)

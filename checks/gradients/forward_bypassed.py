@@ -31,7 +31,6 @@ class ForwardBypassed(Check):
 
     code = "DD201"
     title = "training goes through DDP's forward"
-    patches = ("call_wrapper",)
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -41,7 +41,6 @@ class GatherWithoutGradient(Check):
 
     code = "DD212"
     title = "gathered tensors carry their gradient"
-    patches = ("gather_with_gradient",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.exact and trace.exact.agrees:

@@ -34,7 +34,6 @@ class NoSyncMisaligned(Check):
 
     code = "DD202"
     title = "the backward before every update all-reduces gradients"
-    patches = ("sync_last",)
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -47,7 +47,6 @@ class GradientsNotAveraged(Check):
     code = "DD228"
     name = "gradients-not-averaged"
     title = "gradients are those of one process on the whole batch"
-    patches = ("allreduce_hook",)
     measurements = ("weights",)
     explained_by = (
         *("DD201", "DD202", "DD203", "DD205", "DD207", "DD209", "DD210", "DD211", "DD212", "DD217"),

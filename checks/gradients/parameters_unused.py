@@ -49,7 +49,6 @@ class ParametersUnused(StandstillCheck):
 
     code = "DD204"
     title = "every parameter gets a gradient on every rank"
-    patches = ("loss_with_graph", "gather_with_gradient", "find_unused")
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.LIGHTNING: "use them on every rank in every step; or, where skipping is intended:\n"
         'Trainer(strategy="ddp_find_unused_parameters_true")',

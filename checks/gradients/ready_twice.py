@@ -44,7 +44,6 @@ class ReadyTwice(Check):
 
     code = "DD213"
     title = "each gradient arrives once in a backward"
-    patches = ("no_reentrant",)
     raises = (r"Expected to mark a variable ready only once",)
 
     def examine_run(self, trace: Trace) -> Judgement:

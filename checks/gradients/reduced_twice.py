@@ -57,7 +57,6 @@ class ReducedTwice(Check):
 
     code = "DD211"
     title = "gradients are averaged once"
-    patches = ("divide_sum",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.exact and trace.exact.agrees:

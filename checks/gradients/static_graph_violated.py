@@ -39,7 +39,6 @@ class StaticGraphViolated(Check):
 
     code = "DD222"
     title = "the graph of a model with static_graph=True does not change"
-    patches = ("find_unused",)
     raises = (r"(?s)training graph has changed in this iteration",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -40,7 +40,6 @@ class StepSkipped(Check):
 
     code = "DD225"
     title = "every rank takes the same optimizer steps"
-    patches = ("out_of_rank_guard", "agree")
     explained_by = ("DD204",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -29,7 +29,6 @@ class TwoBackwards(Check):
 
     code = "DD207"
     title = "every backward before an update is averaged"
-    patches = ("single_backward",)
     explained_by = ("DD225", "DD213")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -74,7 +74,6 @@ class UnevenMean(Check):
 
     code = "DD209"
     title = "losses average over equal counts on every rank"
-    patches = ("global_mean",)
     explained_by = ("DD106", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:

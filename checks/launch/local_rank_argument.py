@@ -37,7 +37,6 @@ class LocalRankArgument(Check):
 
     code = "DD007"
     title = "the script accepts the local rank as the launcher passes it"
-    patches = ("local_rank_option",)
     log_words = (
         "unrecognized arguments",
         "o such option",

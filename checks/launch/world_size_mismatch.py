@@ -50,7 +50,6 @@ class WorldSizeMismatch(Check):
 
     code = "DD005"
     title = "the script and its launcher use the same ranks and address"
-    patches = ("group_of_launcher",)
     log_words = ("mismatch in rank count", "mismatch in info", "has already checked in", "rank < size")
 
     def examine_run(self, trace: Trace) -> Judgement:

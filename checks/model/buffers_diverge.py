@@ -39,7 +39,6 @@ class BuffersDiverge(Check):
 
     code = "DD216"
     title = "ranks evaluate with equal buffers"
-    patches = ("broadcast_buffers",)
     explained_by = ("DD201", "DD202", "DD205", "DD206", "DD207", "DD225", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -46,7 +46,6 @@ class ChangedAfterWrap(Check):
 
     code = "DD205"
     title = "wrapped modules keep their parameters"
-    patches = ("wrap_after_change",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.wrapped()

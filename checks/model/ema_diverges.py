@@ -40,7 +40,6 @@ class EmaDiverges(Check):
 
     code = "DD226"
     title = "averaged copies of the weights are equal on every rank"
-    patches = ("updates_of_all", "wrap_before_copy")
     explained_by = ("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD208", "DD225", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -47,7 +47,6 @@ class HyperparametersDiffer(Check):
 
     code = "DD208"
     title = "hyperparameters are equal on every rank"
-    patches = ("reduced_metric",)
     explained_by = ("DD219", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -41,7 +41,6 @@ class NotWrapped(Check):
 
     code = "DD227"
     title = "gradients or weights are synchronised"
-    patches = ("wrap_model",)
     explained_by = ("DD225",)
 
     def examine_run(self, trace: Trace) -> Judgement:

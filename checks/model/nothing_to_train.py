@@ -35,7 +35,6 @@ class NothingToTrain(Check):
 
     code = "DD223"
     title = "wrapped modules have trainable parameters"
-    patches = ("unwrap",)
     explained_by = ("DD214",)
     raises = (
         r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires?",

@@ -36,7 +36,6 @@ class ParametersOutsideDdp(Check):
 
     code = "DD203"
     title = "every trained parameter is inside a DDP wrapper"
-    patches = ("wrap_others",)
     explained_by = ("DD205", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:

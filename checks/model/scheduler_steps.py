@@ -36,7 +36,6 @@ class SchedulerSteps(Check):
 
     code = "DD219"
     title = "schedulers step once for each update, on every rank"
-    patches = ("out_of_rank_guard", "once")
     explained_by = ("DD106", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -36,7 +36,6 @@ class SyncbatchnormOrder(Check):
 
     code = "DD221"
     title = "SyncBatchNorm is converted before the wrap, for a GPU"
-    patches = ("sync_batchnorm_on_gpus",)
     raises = (
         r"SyncBatchNorm layers only work with GPU modules",
         r"SyncBatchNorm expected input tensor to be on GPU",

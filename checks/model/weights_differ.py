@@ -72,7 +72,6 @@ class WeightsDiffer(Check):
 
     code = "DD206"
     title = "every rank has the same weights"
-    patches = ("wrap_after_change", "backward_for_grad")
     measurements = ("weights",)
     explained_by = (
         *("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD208", "DD213", "DD214", "DD219"),

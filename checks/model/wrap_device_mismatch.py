@@ -65,7 +65,6 @@ class WrapDeviceMismatch(Check):
 
     code = "DD224"
     title = "wrapped modules are on the device of device_ids"
-    patches = ("device_ids",)
     raises = (
         r"DistributedDataParallel device_ids and output_device arguments only work with single-device",
         r"device_ids can only be None or contain a single element",

@@ -46,7 +46,6 @@ class FindUnusedUnneeded(Check):
 
     code = "DD603"
     title = "DDP searches for unused parameters only where there are some"
-    patches = ("no_find_unused",)
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.LIGHTNING: 'Trainer(strategy="ddp")',
         Framework.FABRIC: 'Fabric(strategy="ddp")',

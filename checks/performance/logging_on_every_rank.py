@@ -43,7 +43,6 @@ class LoggingOnEveryRank(Check):
 
     code = "DD606"
     title = "one rank writes the experiment's log"
-    patches = ("log_on_rank_0",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         opened = on_each_rank(trace.recordings_of_several(), lambda recording: recording.events(LogWriter))

@@ -39,7 +39,6 @@ class SyncEveryMicrobatch(Check):
 
     code = "DD602"
     title = "gradients are all-reduced once for each update"
-    patches = ("no_sync",)
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.LIGHTNING: "Trainer(accumulate_grad_batches=N)    # for manual optimization: with "
         "self.trainer.model.no_sync():",

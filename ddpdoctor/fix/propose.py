@@ -11,7 +11,7 @@ from ddpdoctor import registry
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.edits import Edit
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patch_names, patch_of
 from ddpdoctor.model import Finding
 from ddpdoctor.trace import Trace
 
@@ -28,12 +28,6 @@ class Proposal:
     edits: Edits
 
 
-def patches_of(finding: Finding) -> tuple[str, ...]:
-    """The names of the patches that may cure it."""
-    check = registry.by_code(finding.code)
-    return check.patches if check else ()
-
-
 def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[str]) -> Iterator[Proposal]:
     """What may cure a finding, the preferred first.
 
@@ -45,7 +39,7 @@ def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[s
         refusals.append("a framework makes what would have to change; the fix is in its words")
         return
     project.learn(trace)
-    for name in patches_of(finding):
+    for name in patch_names(finding.code):
         try:
             title = patch_of(name)(Case(finding, trace, project))
             edits = {path: tuple(of_file) for path, of_file in project.take().items()}

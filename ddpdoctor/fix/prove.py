@@ -10,8 +10,9 @@ from pathlib import Path
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
+from ddpdoctor.fix.patches import patch_names
 from ddpdoctor.fix.proof import Moved, Proof, Ran, judge, key_of
-from ddpdoctor.fix.propose import Proposal, patches_of, proposals
+from ddpdoctor.fix.propose import Proposal, proposals
 from ddpdoctor.fix.single import in_one_process
 from ddpdoctor.model import Change, Finding, Level, Patch
 from ddpdoctor.trace import Trace
@@ -92,7 +93,7 @@ class Prover:
         is_problem = finding.level is not Level.INFO or finding.code in self._asked
         # What is read in the output names no line where no exception told it.
         has_place = finding.where is not None or finding.sighting is not None
-        return is_problem and has_place and bool(patches_of(finding))
+        return is_problem and has_place and bool(patch_names(finding.code))
 
     def _all_together(self, findings: Sequence[Finding]) -> None:
         """Try the first patch of each finding in one run, which is the usual case."""

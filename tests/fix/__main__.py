@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ddpdoctor import registry
+from ddpdoctor.fix.patches import patch_names
 from ddpdoctor.model import Finding, Patch
 from tests.fix.forked import patched
 from tests.healthy.test_healthy import SCRIPTS as HEALTHY
@@ -79,19 +79,13 @@ def write_rows(rows: Mapping[str, str]) -> None:
     every = {**old, **rows}
     proven = sum("| proven: " in row for row in every.values())
     patched = sum(_cells(row)[2] != "-" for row in every.values())
-    curable = [row for row in every.values() if patches_of_code(_cells(row)[0])]
+    curable = [row for row in every.values() if patch_names(_cells(row)[0])]
     summary = (
         f"Of {len(every)} scripts, {patched} get a patch, and {proven} of these are proven: "
         f"{100 * proven // len(curable)} % of the {len(curable)} whose checks know a patch.\n\n"
     )
     table = summary + HEAD + "".join(every[name] for name in sorted(every))
     PAGE.write_text(page[: match.start()] + table + page[match.end() :])
-
-
-def patches_of_code(code: str) -> tuple[str, ...]:
-    """The patches that a check knows."""
-    check = registry.by_code(code)
-    return check.patches if check else ()
 
 
 def healthy(prefixes: Iterable[str]) -> int:

@@ -78,24 +78,3 @@ def test_an_address_of_the_script_is_a_default_only(tmp_path):
 )
 def test_the_group_gets_the_time_that_one_rank_takes(text, after, tmp_path):
     assert patched("group_timeout", text, tmp_path) == after
-
-
-@pytest.mark.parametrize(
-    ("path", "part"),
-    [
-        ("'last.pt'", "'last.pt.part'"),
-        ('f"{folder}/last.pt"', 'f"{folder}/last.pt.part"'),
-        ("args.out", 'str(args.out) + ".part"'),
-    ],
-)
-def test_a_checkpoint_is_renamed_when_it_is_complete(path, part, tmp_path):
-    text = f"import os\nimport torch\nif rank == 0:\n    torch.save(state, {path})\nload()  # here\n"
-    assert patched("rename_when_complete", text, tmp_path) == text.replace(
-        f"{path})", f"{part})\n    os.replace({part}, {path})"
-    )
-
-
-def test_a_save_into_an_open_file_has_no_name_to_rename(tmp_path):
-    text = "import torch\nwith open(path, 'wb') as file:\n    torch.save(state, file)\nload()  # here\n"
-    with pytest.raises(CannotPatch, match="writes to a path"):
-        patched("rename_when_complete", text, tmp_path)

@@ -5,6 +5,7 @@ No script runs: the finding is made of the script's own ``# expect:`` comment, a
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import ddpdoctor.fix.patches
 from ddpdoctor import registry
 from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.edits import unified_diff
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patch_names, patch_of, patches
 from ddpdoctor.fix.propose import proposals
 from ddpdoctor.model import Finding, Kind, Level, Where
 from ddpdoctor.trace import Trace
@@ -22,8 +23,6 @@ from tests.support.expectations import expectations
 
 GOLDEN = Path(__file__).with_name("golden.txt")
 EXPECTED = re.compile(r"  # expect: .*")
-NAMED = sorted({name for check in registry.all_checks() for name in check.patches})
-FILES = sorted(path.stem for path in Path(ddpdoctor.fix.patches.__file__).parent.glob("[a-z]*.py"))
 
 
 def diff_of(script: Path) -> str:
@@ -59,10 +58,44 @@ def test_patches_change_what_they_have_to():
     assert {name: diff_of(scripts[name]) for name in golden} == golden
 
 
-@pytest.mark.parametrize("name", NAMED)
-def test_a_patch_that_a_check_names_is_there(name):
+@pytest.mark.parametrize("name", patches())
+def test_a_patch_cures_findings_of_checks_that_are_there(name):
     assert patch_of(name).__doc__
+    assert patches()[name].cures
+    assert all(map(registry.by_code, patches()[name].cures))
 
 
-def test_every_patch_is_named_by_a_check():
-    assert FILES == NAMED
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("DD101", ("distributed_sampler", "rank_draws", "rank_seed")),
+        ("DD204", ("gather_with_gradient", "find_unused")),
+        ("DD303", ("call_module", "out_of_rank_guard")),
+        ("DD601", ()),
+    ],
+)
+def test_the_preferred_patch_is_tried_first(code, names):
+    assert patch_names(code) == names
+
+
+NEW = """\
+\"\"\"A patch of its own file.\"\"\"
+
+cures = ("DD601",)
+
+
+def apply(case):
+    return "changed"
+"""
+
+
+def test_a_new_patch_is_one_file(tmp_path, monkeypatch):
+    (tmp_path / "new_patch.py").write_text(NEW)
+    monkeypatch.setattr(ddpdoctor.fix.patches, "__path__", [*ddpdoctor.fix.patches.__path__, str(tmp_path)])
+    patches.cache_clear()
+    try:
+        assert patch_names("DD601") == ("new_patch",)
+        assert patch_of("new_patch")(None) == "changed"
+    finally:
+        patches.cache_clear()
+        sys.modules.pop("ddpdoctor.fix.patches.new_patch")

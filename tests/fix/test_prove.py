@@ -6,6 +6,7 @@ from itertools import count
 import pytest
 
 from ddpdoctor import registry
+from ddpdoctor.fix.patches import patch_names
 from ddpdoctor.fix.proof import Ran
 from ddpdoctor.fix.prove import Prover, total_diff
 from ddpdoctor.model import Kind, Level, Where
@@ -23,7 +24,7 @@ for epoch in range(2):
         step(x)
 """
 ENDED = Trace((RankTrace(0, finished=True),))
-CODE = next(check.code for check in registry.all_checks() if check.patches == ("set_epoch",))
+CODE = next(check.code for check in registry.all_checks() if patch_names(check.code) == ("set_epoch",))
 
 
 @pytest.fixture
@@ -215,7 +216,7 @@ def test_information_alone_gets_no_patch(finding, tmp_path):
 
 def code_of(patch):
     """A check that has this patch first."""
-    return next(check.code for check in registry.all_checks() if check.patches[:1] == (patch,))
+    return next(check.code for check in registry.all_checks() if patch_names(check.code)[:1] == (patch,))
 
 
 TWO = f"import torch.distributed as dist\ndist.init_process_group('gloo')\n{TEXT}"

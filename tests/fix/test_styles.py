@@ -168,12 +168,6 @@ def test_an_import_joins_those_of_its_package(tmp_path):
     )
 
 
-def test_a_wrap_that_no_copy_comes_before_is_left_alone(tmp_path):
-    text = "model = Net()\nmodel = model.cuda()\nmodel = DDP(model)  # here\naverage = copy(model)\n"
-    with pytest.raises(CannotPatch, match="not used before its wrap"):
-        patched("wrap_before_copy", text, tmp_path)
-
-
 def test_the_gpu_of_the_local_rank_stays(tmp_path):
     text = 'device = f"cuda:{local_rank}"\ntorch.cuda.set_device(device)  # here\n'
     with pytest.raises(CannotPatch, match="local rank already"):

@@ -1,11 +1,38 @@
-"""The patches: one file for each kind, found by its name, which a check gives in ``Check.patches``."""
+"""The patches: one file for each kind, which names the findings that it cures; ``arguments`` has a row for each patch
+that only changes arguments of a call.
+
+A file has ``cures``, the codes of the findings, and ``apply``. Where several patches may cure a finding, ``after``
+names those that are tried before this one; the rest goes by name.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
-from collections.abc import Callable
+import pkgutil
+from collections.abc import Callable, Mapping
+from graphlib import TopologicalSorter
+from types import MappingProxyType
+from typing import Any
 
 from ddpdoctor.fix.case import Case
+
+_TABLE = "arguments"
+
+
+@functools.cache
+def patches() -> Mapping[str, Any]:
+    """All patches by name, in the order in which they are tried."""
+    names = [module.name for module in pkgutil.iter_modules(__path__) if module.name != _TABLE]
+    files = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+    every = {**files, **importlib.import_module(f"{__name__}.{_TABLE}").ROWS}
+    order = TopologicalSorter({name: getattr(every[name], "after", ()) for name in sorted(every)})
+    return MappingProxyType({name: every[name] for name in order.static_order()})
+
+
+def patch_names(code: str) -> tuple[str, ...]:
+    """The patches that may cure findings of a check, the preferred first."""
+    return tuple(name for name, patch in patches().items() if code in patch.cures)
 
 
 def patch_of(name: str) -> Callable[[Case], str]:
@@ -13,6 +40,5 @@ def patch_of(name: str) -> Callable[[Case], str]:
 
     It raises :class:`~ddpdoctor.fix.CannotPatch` where it cannot.
     """
-    module = importlib.import_module(f"{__name__}.{name}")
-    apply: Callable[[Case], str] = module.apply
+    apply: Callable[[Case], str] = patches()[name].apply
     return apply

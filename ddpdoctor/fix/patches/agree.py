@@ -12,6 +12,8 @@ from ddpdoctor.fix.patches.reduced_metric import metrics
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import assignments, free
 
+cures = ("DD225", "DD308")
+after = ("out_of_rank_guard",)
 _LEAVES = (cst.Break, cst.Continue, cst.Return)
 
 

@@ -10,6 +10,7 @@ from ddpdoctor.fix.names import argument, dotted, use
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import call_sites, parameter_of, passed
 
+cures = ("DD228",)
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 _COMPRESSED = {"bfloat16": "bf16_compress_hook", "float16": "fp16_compress_hook"}
 """The hooks for what the script's own sends in place of 32 bits; ``bfloat16`` is looked for first."""

@@ -7,6 +7,8 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import all_come_to, barrier
 from ddpdoctor.fix.patches.write_on_rank_0 import written
 
+cures = ("DD401",)
+
 
 def apply(case: Case) -> str:
     """A barrier before the line that reads."""

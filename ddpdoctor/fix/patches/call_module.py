@@ -10,6 +10,8 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import call_sites, parameter_of, passed
 from ddpdoctor.fix.wrappers import calls_of_wrappers, is_wrapped
 
+cures = ("DD303",)
+
 
 def apply(case: Case) -> str:
     """Call ``model.module`` where one rank calls ``model``, or pass it to the function that calls it."""

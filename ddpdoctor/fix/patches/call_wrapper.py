@@ -10,6 +10,8 @@ from ddpdoctor.fix.names import callee, dotted
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import DDP, assigned_to
 
+cures = ("DD201",)
+
 
 def apply(case: Case) -> str:
     """Call the wrapper in the statement that calls the module."""

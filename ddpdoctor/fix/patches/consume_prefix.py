@@ -8,6 +8,8 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import dotted, use
 
+cures = ("DD403",)
+after = ("module_state",)
 _CONSUME = "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present"
 
 

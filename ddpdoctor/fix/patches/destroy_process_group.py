@@ -13,6 +13,7 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import call_sites, may_lack_group
 from ddpdoctor.model import Where
 
+cures = ("DD310",)
 _DEPTH = 3
 
 

@@ -9,6 +9,8 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import argument, use
 from ddpdoctor.fix.wrappers import wraps
 
+cures = ("DD224",)
+
 
 def apply(case: Case) -> str:
     """``device_ids=[local_rank] if torch.cuda.is_available() else None``."""

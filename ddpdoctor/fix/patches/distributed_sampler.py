@@ -13,6 +13,7 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import assignments, has_group, may_lack_group
 from ddpdoctor.model import Where
 
+cures = ("DD101",)
 _SAMPLER = "torch.utils.data.DistributedSampler"
 
 

@@ -11,6 +11,8 @@ from ddpdoctor.fix.patches.divide_stream import divide, iterates
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import free
 
+cures = ("DD108",)
+
 
 def apply(case: Case) -> str:
     """By ``worker_init_fn`` where that seeds; else in the dataset's ``__iter__``."""

@@ -10,6 +10,8 @@ from ddpdoctor.fix.names import argument, callee, dotted, use
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import rank, value_of, world_size
 
+cures = ("DD102",)
+
 
 def apply(case: Case) -> str:
     """Take every world_size-th of what the dataset iterates."""

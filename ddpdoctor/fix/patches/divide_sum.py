@@ -9,6 +9,8 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import argument
 from ddpdoctor.fix.values import world_size
 
+cures = ("DD211",)
+
 
 def apply(case: Case) -> str:
     """A division behind the all_reduce."""

@@ -12,6 +12,7 @@ from ddpdoctor.fix.names import argument, callee, calls, dotted, qualified, use,
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import value_of
 
+cures = ("DD104", "DD107", "DD111")
 _BY_RANK = re.compile(r"\s*[+*]\s*(?:\w+\.)*(?:get_)?rank(?:\(\))?(?:\s*[+*]\s*\d+)?$")
 _ORDERS = ("shuffle", "permutation", "permuted", "sample", "choice", "randperm", "train_test_split")
 """What draws an order."""

@@ -10,6 +10,8 @@ from ddpdoctor.fix.names import argument, callee, dotted
 from ddpdoctor.fix.passes import loops_over
 from ddpdoctor.fix.values import rank, value_of, world_size
 
+cures = ("DD501",)
+
 
 def apply(case: Case) -> str:
     """Every world_size-th sample in place of a DistributedSampler."""

@@ -11,6 +11,7 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import argument, calls, dotted, import_name
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD204", "DD212")
 _MODULE = "torch.distributed.nn.functional"
 """Imported by its name: torch.distributed does not import it."""
 

@@ -11,6 +11,7 @@ from ddpdoctor.fix.names import DIST, argument, callee, dotted, use
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import call_sites, free, parameter_of, passed, value_of, world_size
 
+cures = ("DD209",)
 _TARGET = 1
 """The position of the targets in the losses of torch."""
 _FUNCTIONS = (

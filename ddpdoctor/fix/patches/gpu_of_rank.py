@@ -11,6 +11,9 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import may_lack_group, value_of
 from ddpdoctor.fix.wrappers import DDP
 
+cures = ("DD802", "DD803")
+after = ("visible_devices",)
+
 
 def apply(case: Case) -> str:
     """``torch.cuda.set_device`` by LOCAL_RANK."""

@@ -11,6 +11,7 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import argument, calls
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD005",)
 _VARIABLE = re.compile(r"(os\.environ|environ)\[.(?:RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT).\]$")
 
 

@@ -9,6 +9,7 @@ from ddpdoctor.fix.passes import loops_over
 from ddpdoctor.fix.values import has_group, may_lack_group
 from ddpdoctor.fix.wrappers import calls_of_wrappers
 
+cures = ("DD106",)
 _NOTHING = "contextlib.nullcontext"
 
 

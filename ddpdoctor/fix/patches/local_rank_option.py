@@ -8,6 +8,7 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD007",)
 _SPELLINGS = ("--local_rank", "--local-rank")
 
 

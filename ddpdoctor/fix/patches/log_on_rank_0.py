@@ -8,6 +8,8 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.guards import is_rank_0, under_rank_0
 
+cures = ("DD606",)
+
 
 def apply(case: Case) -> str:
     """Put the statement under rank 0."""

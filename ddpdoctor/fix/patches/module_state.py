@@ -10,6 +10,7 @@ from ddpdoctor.fix.guards import module_of
 from ddpdoctor.fix.names import dotted
 from ddpdoctor.fix.wrappers import is_wrapped
 
+cures = ("DD403", "DD407")
 _METHODS = ("state_dict", "load_state_dict")
 
 

@@ -10,6 +10,8 @@ from ddpdoctor.fix.guards import plain_if, rank_guard
 from ddpdoctor.fix.names import DIST, qualified
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD305",)
+
 
 def apply(case: Case) -> str:
     """Put what the other ranks skip by an early return under a condition for those that do it."""

@@ -11,6 +11,8 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import has_group, may_lack_group
 from ddpdoctor.fix.wrappers import calls_of_wrappers
 
+cures = ("DD602",)
+
 
 def apply(case: Case) -> str:
     """``no_sync`` around the forward and the backward of all micro-batches but the last."""

@@ -11,6 +11,8 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import call_sites
 from ddpdoctor.text import shorten
 
+cures = ("DD219", "DD225", "DD303", "DD405")
+after = ("call_module",)
 _LONGEST = 40
 
 

@@ -10,6 +10,7 @@ from ddpdoctor.fix.names import callee, use
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import value_of
 
+cures = ("DD304",)
 _REFUSED = "Weights only load failed"
 """How torch.load begins to say it."""
 _NAMESPACES = ("Namespace", "parse_args")

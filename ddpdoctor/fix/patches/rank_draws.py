@@ -9,6 +9,9 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import argument, callee, use
 from ddpdoctor.fix.values import rank, value_of
 
+cures = ("DD101",)
+after = ("distributed_sampler",)
+
 
 def apply(case: Case) -> str:
     """A generator that is seeded by the rank."""

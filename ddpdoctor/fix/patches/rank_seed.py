@@ -11,6 +11,8 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import rank
 from ddpdoctor.fix.wrappers import wraps
 
+cures = ("DD101", "DD109")
+after = ("rank_draws",)
 _OTHERS = ("random.seed", "numpy.random.seed")
 """Seeds of the generators beside torch's."""
 

@@ -13,6 +13,7 @@ from ddpdoctor.fix.names import callee, dotted
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import assignments, free, value_of
 
+cures = ("DD208", "DD502")
 _NUMBERS = re.compile(r"loss|acc|correct|error|score|metric|val|total|perplexity|f1|auc", re.IGNORECASE)
 
 _OTHERS = re.compile(r"loader|set$|path|file|dir|name|best|fn$|criterion|meter|evaluat|step", re.IGNORECASE)

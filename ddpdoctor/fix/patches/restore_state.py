@@ -11,6 +11,9 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import assigned_to, optimizers
 
+cures = ("DD405",)
+after = ("resume_epoch",)
+
 
 @dataclass(frozen=True)
 class _Load:

@@ -9,6 +9,9 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.passes import epoch_loop
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD405",)
+after = ("out_of_rank_guard",)
+
 
 def apply(case: Case) -> str:
     """Begin the loop over epochs with the one that is read; where it does, with the next."""

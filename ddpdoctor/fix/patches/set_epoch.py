@@ -13,6 +13,8 @@ from ddpdoctor.fix.passes import EpochLoop, epoch_loop, iterated
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import free, has_group, is_optional, may_lack_group, value_of
 
+cures = ("DD103",)
+
 
 def apply(case: Case) -> str:
     """Call ``set_epoch`` where the loop over epochs begins, or where an iterator is begun anew.

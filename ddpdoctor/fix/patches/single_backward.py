@@ -8,6 +8,8 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD207",)
+
 
 def apply(case: Case) -> str:
     """Put both losses into the second backward."""

@@ -8,6 +8,8 @@ from ddpdoctor.fix.names import argument, calls, use
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import wraps
 
+cures = ("DD221",)
+
 
 def apply(case: Case) -> str:
     """Put the conversion under ``torch.cuda.is_available()``, in front of the wrap."""

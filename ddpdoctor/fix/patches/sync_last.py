@@ -9,6 +9,7 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.names import use
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD202",)
 _FLAG = "require_backward_grad_sync"
 
 

@@ -8,6 +8,8 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD217",)
+
 
 def apply(case: Case) -> str:
     """Call ``unscale_`` behind the backward, or right before the clipping that the finding names."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.wrappers import DDP
 
+cures = ("DD223",)
+
 
 def apply(case: Case) -> str:
     """Take the wrap away."""

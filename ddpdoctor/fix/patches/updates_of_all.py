@@ -12,6 +12,8 @@ from ddpdoctor.fix.guards import rank_guard
 from ddpdoctor.fix.names import dotted
 from ddpdoctor.fix.patches.out_of_rank_guard import move_out
 
+cures = ("DD226",)
+
 
 def apply(case: Case) -> str:
     """Move the update of what the line evaluates out of the condition by rank."""

@@ -9,6 +9,7 @@ import libcst as cst
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 
+cures = ("DD801", "DD802")
 _HIDES = re.compile(r"os\.environ\[.CUDA_VISIBLE_DEVICES.\] = ")
 
 

@@ -10,6 +10,8 @@ from ddpdoctor.fix.names import argument, dotted
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import free
 
+cures = ("DD210",)
+
 
 def apply(case: Case) -> str:
     """``min(window, len(loader) - start)`` in place of the window."""

@@ -11,6 +11,8 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.wrappers import assigned_to, wraps
 
+cures = ("DD205", "DD206")
+
 
 def apply(case: Case) -> str:
     """Wrap after the last statement that changes the model before its optimizer is made."""

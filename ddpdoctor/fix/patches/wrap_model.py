@@ -12,6 +12,8 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import assignments, value_of
 from ddpdoctor.fix.wrappers import DDP, TORCH_DDP, models_of, optimizers
 
+cures = ("DD227",)
+
 
 def apply(case: Case) -> str:
     """Wrap it before the optimizer is made; where a wrap depends on a GPU, in the other case, too."""

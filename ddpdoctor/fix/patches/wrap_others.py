@@ -12,6 +12,8 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.values import value_of, world_size
 from ddpdoctor.fix.wrappers import TORCH_DDP, assigned_to, is_wrapped, models_of, optimizers
 
+cures = ("DD203",)
+
 
 def apply(case: Case) -> str:
     """Wrap each; average the gradients of parameters of their own by hand."""

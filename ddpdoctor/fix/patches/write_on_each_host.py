@@ -14,6 +14,8 @@ from ddpdoctor.fix.patches.write_on_rank_0 import under, written
 from ddpdoctor.model import Kind
 from ddpdoctor.trace.files import is_of_training
 
+cures = ("DD020",)
+after = ("exist_ok",)
 _OF_RANK_0 = re.compile(r"\bsave\w*\(|\bcopy(?:2|file|tree)\(|\bshutil\.\w+\(|\brename\(|\bos\.replace\(")
 """What is done with files that ranks made in training, which are on the disk of rank 0."""
 

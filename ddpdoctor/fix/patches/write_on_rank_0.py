@@ -12,6 +12,7 @@ from ddpdoctor.fix.guards import all_come_to, barrier, is_rank_0, rank_guard, un
 from ddpdoctor.fix.names import calls
 from ddpdoctor.fix.source import Node, Source
 
+cures = ("DD402",)
 _IS_THERE = re.compile(r"exists|is_?file|is_?dir", re.IGNORECASE)
 
 _OF_WORKERS = ("__getitem__", "__getitems__", "__iter__", "collate_fn", "worker_init_fn")

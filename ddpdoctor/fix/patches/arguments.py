@@ -1,0 +1,152 @@
+"""The patches that only set or remove arguments of a call: a row each, by the name of the patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.names import argument, calls, qualified, use, use_module
+from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.values import value_of
+from ddpdoctor.fix.wrappers import wraps
+
+_Calls = Callable[[Case], Iterable[tuple[Source, Node]]]
+_ANY = None
+
+
+def _at_line(*names: str) -> _Calls:
+    """The first call of one of these names at the line of the finding."""
+    return lambda case: [case.call_at(case.finding.where, *names)]
+
+
+def _in_files(*names: str) -> _Calls:
+    """All calls of these names in the file of the finding, else in a script that the ranks were started with."""
+
+    def found(case: Case) -> Iterable[tuple[Source, Node]]:
+        for source in [case.source, *case.scripts]:
+            if made := calls(source, *names):
+                return [(source, call) for call in made]
+        raise CannotPatch(f"{names[0]} is called in another file")
+
+    return found
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """A patch that sets one argument of some calls, or removes some.
+
+    Args:
+        sets: the argument and its value; a value ``module.name(...)`` is imported as the file does it.
+        position: of that argument, where it may be given without its name.
+        over: the values that it replaces; any where it is None.
+        removes: the arguments that it removes; where it sets one, the one whose place that takes.
+        instead: what is called in place of a function that does not know the argument.
+    """
+
+    cures: tuple[str, ...]
+    title: str
+    calls: _Calls
+    sets: tuple[str, str] | None = None
+    position: int | None = None
+    over: frozenset[str] | None = frozenset()
+    removes: tuple[str, ...] = ()
+    instead: dict[str, str] = field(default_factory=dict)
+    after: tuple[str, ...] = ()
+
+    def apply(self, case: Case) -> str:
+        """Change the calls, and say what was done.
+
+        Raises:
+            CannotPatch: none has to change.
+        """
+        changes = self._set if self.sets else self._remove
+        if not any([changes(source, call) for source, call in self.calls(case)]):
+            raise CannotPatch(f"{self.sets[0]} is set already" if self.sets else self._not_there())
+        return self.title
+
+    def _not_there(self) -> str:
+        return f"{' and '.join(self.removes)} are not among its arguments"
+
+    def _remove(self, source: Source, call: Node) -> bool:
+        given = [arg for name in self.removes if (arg := argument(call, name))]
+        if given:
+            source.remove_arguments(call, given)
+        return bool(given)
+
+    def _set(self, source: Source, call: Node) -> bool:
+        assert self.sets is not None
+        name, value = self.sets
+        given = argument(call, name, self.position)
+        if given is not None:
+            return self._replace(source, value_of(source, given.value) or given.value)
+        text = f"{name}={_written(source, value)}"
+        replaced = next((arg for other in self.removes if (arg := argument(call, other))), None)
+        source.replace(replaced, text) if replaced is not None else source.add_argument(call, text)
+        if other := self.instead.get(qualified(source, call.func) or ""):
+            module, _, function = other.rpartition(".")
+            source.replace(call.func, f"{use_module(source, module)}.{function}")
+        return True
+
+    def _replace(self, source: Source, value: Node) -> bool:
+        assert self.sets is not None
+        if self.over is not None and source.code(value) not in self.over:
+            return False
+        source.replace(value, _written(source, self.sets[1]))
+        return True
+
+
+def _written(source: Source, value: str) -> str:
+    """A value as the file may write it: ``datetime.timedelta(hours=2)`` by its import."""
+    name, bracket, rest = value.partition("(")
+    return f"{use(source, name)}{bracket}{rest}" if bracket else value
+
+
+ROWS = {
+    "map_location": Arguments(
+        ("DD406",), 'map_location="cpu"', _at_line("load"), sets=("map_location", '"cpu"'), position=1
+    ),
+    "exist_ok": Arguments(
+        ("DD020",),
+        "exist_ok=True for the folder",
+        _at_line("makedirs", "mkdir"),
+        sets=("exist_ok", "True"),
+        instead={"os.mkdir": "os.makedirs"},
+    ),
+    "broadcast_buffers": Arguments(
+        ("DD216",), "the wrap without broadcast_buffers", wraps, removes=("broadcast_buffers",)
+    ),
+    "no_find_unused": Arguments(
+        ("DD603",), "the wrap without find_unused_parameters", wraps, removes=("find_unused_parameters",)
+    ),
+    "find_unused": Arguments(
+        ("DD204", "DD222"),
+        "find_unused_parameters=True",
+        wraps,
+        sets=("find_unused_parameters", "True"),
+        over=frozenset({"False"}),
+        removes=("static_graph",),
+        after=("gather_with_gradient",),
+    ),
+    "no_reentrant": Arguments(
+        ("DD213",),
+        "use_reentrant=False",
+        _in_files("checkpoint", "checkpoint_sequential"),
+        sets=("use_reentrant", "False"),
+        over=frozenset({"True"}),
+    ),
+    "group_timeout": Arguments(
+        ("DD306",),
+        "a timeout of two hours for the process group",
+        _in_files("init_process_group"),
+        sets=("timeout", "datetime.timedelta(hours=2)"),
+        over=_ANY,
+    ),
+    "sampler_of_group": Arguments(
+        ("DD105",),
+        "rank and number of ranks of the process group",
+        _at_line("DistributedSampler"),
+        removes=("num_replicas", "rank"),
+    ),
+}
