@@ -36,6 +36,7 @@ written = []
 session = SimpleNamespace(
     torch=torch or SimpleNamespace(Tensor=type("Tensor", (), {})), sites=Sites("/torch" if torch is None else
     torch.__path__[0]), event=written.append, note=print, steps=0, detailed=True,
+    options=SimpleNamespace(full=True), in_worker=False,
 )
 if torch is None:
     for module in ("line_monitor", "line_trace"):

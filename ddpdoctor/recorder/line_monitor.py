@@ -18,6 +18,9 @@ _TOOLS = (4, 3)
 class LineMonitor:
     """A tool of ``sys.monitoring``."""
 
+    most_steps = 4096
+    """Each takes about 100 bytes of the record."""
+
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
         self._monitoring: Any = getattr(sys, "monitoring")  # noqa: B009 - not there before Python 3.12

@@ -55,6 +55,9 @@ class Entered:
 class Observer(Protocol):
     """What notices that a line is reached."""
 
+    most_steps: int
+    """Training steps of a run that is not watched in which lines are noticed, though they are not told in full."""
+
     def resume(self) -> None:
         """Notice each line once more, in this thread at least."""
 
@@ -162,19 +165,30 @@ class Lines:
     @guarded
     def open_step(self) -> None:
         """A training step begins, in the thread that trains."""
-        if self.observer is None:
-            return
-        detailed = self.session.detailed
-        if self.active:
+        # A step that is counted only began with the update before it.
+        if self.observer is not None and not (self.active and self._current.step == self.session.steps):
+            self._open(self.observer)
+
+    @guarded
+    def updated(self) -> None:
+        """A training step is to be counted only, in a run of which more is observed than is told in full."""
+        if self.observer is not None and (self.active or self._is_observed(self.observer)):
+            self._open(self.observer)
+
+    def _is_observed(self, observer: Observer) -> bool:
+        more = not self.session.options.full and self.session.steps < observer.most_steps
+        return self.session.detailed or (more and not self.session.in_worker)
+
+    def _open(self, observer: Observer) -> None:
+        was_active, self.active = self.active, self._is_observed(observer)
+        if was_active:
             self._close(partial=False)
-        elif not detailed:
-            return
-        self.active = detailed
-        if not detailed:
-            self.observer.pause()
-            return
-        self.observer.resume()
-        self._stand()
+        self._current.step = self.session.steps
+        if self.active:
+            observer.resume()
+            self._stand()
+        elif was_active:
+            observer.pause()
 
     def _stand(self) -> None:
         """The lines that the functions on the stack are at have been reached."""

@@ -72,6 +72,8 @@ class Session:
         """What several patches of one area know together, by the area's name."""
         self.when_opened: list[Callable[[], object]] = []
         """Called where a training step begins that is not the first."""
+        self.when_quiet_step_begins: list[Callable[[], object]] = []
+        """Called at the update before one that is counted only."""
         self.before_destroy: list[Callable[[], object]] = []
         """Called, guarded, before the default process group is destroyed."""
         self.before_end: list[Callable[[str], object]] = []

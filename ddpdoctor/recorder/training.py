@@ -214,6 +214,7 @@ class Training:
         if now >= self._tells_at:
             self.tell_progress()
         if self.session.steps < self._wakes:
+            self._begin_quietly()
             return self.session.steps - 1, None
         totals, until = self._totals, self._until
         totals["data"] = self.session.waited
@@ -224,11 +225,17 @@ class Training:
         self._until = totals.copy()
         self.quiet = not self.session.detailed and not is_detailed(self.number)
         self._wakes = self._first + next_detailed(self.number) if self.quiet else 0
+        if self.quiet:
+            self._begin_quietly()
         phases = None
         if self.session.detailed:
             spent = {name: seconds - until.get(name, 0.0) for name, seconds in totals.items()}
             phases = {name: round(seconds, 6) for name, seconds in spent.items() if seconds}
         return self.session.steps - 1, phases
+
+    def _begin_quietly(self) -> None:
+        for listener in self.session.when_quiet_step_begins:
+            listener()
 
     def spend(self, phase: str, seconds: float) -> None:
         """Add to the time of a phase."""

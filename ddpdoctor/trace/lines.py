@@ -138,20 +138,24 @@ class JobLines:
                 taken[rank] = went
         return taken
 
-    def way_out(self, leavers: Sequence[int], inside: Where | None = None) -> Parting | None:
-        """The last condition by which these ranks went another way than the others, in their last common step.
+    def way_out(
+        self, leavers: Sequence[int], inside: Where | None = None, step: int | None = None
+    ) -> Parting | None:
+        """The last condition by which these ranks went another way than the others.
 
         Args:
             inside: a line of the function whose conditions come first.
+            step: in which they did; the last one of these ranks by default.
         """
-        last = [self.ranks[rank].steps[-1].step for rank in leavers]
+        if step is None:
+            step = min((self.ranks[rank].steps[-1].step for rank in leavers), default=-1)
         others = set(self.ranks) - set(leavers)
         found = [
             it
-            for it in self.partings(min(last, default=-1))
+            for it in self.partings(step)
             if set(leavers) <= set(it.ranks) and others <= set(it.others) and not self._is_constant(it)
         ]
-        order = self._order(self.ranks[leavers[0]].steps[-1:])
+        order = self._order(it for it in self.ranks[leavers[0]].steps if it.step == step)
         found.sort(key=lambda it: order.get(_place(it), -1))
         near = [
             it for it in found if inside and (it.at.file, it.at.function) == (inside.file, inside.function)

@@ -114,18 +114,20 @@ def loop_left(
 
 
 def _way_out(
-    recordings: Mapping[int, Recording], ranks: Sequence[int], inside: Where | None
+    recordings: Mapping[int, Recording], ranks: Sequence[int], inside: Where | None, step: int | None = None
 ) -> Parting | None:
     """The condition by which these ranks went another way than the others, where their lines were recorded."""
     lines = JobLines.of(recordings)
-    return lines.way_out(ranks, inside) if lines else None
+    return lines.way_out(ranks, inside, step) if lines else None
 
 
 def backward_left_out(recordings: Mapping[int, Recording], ranks: Sequence[int]) -> LeftBackwardOut:
     """Which backward these ranks, which :func:`skippers` named, left out."""
     first = recordings[ranks[0]]
     step, forwards = _skipped_step(first), training_forwards(first)
-    parting = _way_out(recordings, ranks, forwards[-1].at if forwards else None)
+    parting = None
+    if step is not None:
+        parting = _way_out(recordings, ranks, forwards[-1].at if forwards else None, step.index)
     return LeftBackwardOut(
         culprits=tuple(ranks),
         step=step.index if step else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Program
@@ -48,10 +49,9 @@ def decision(where: Where | None, recordings: Mapping[int, Recording]) -> tuple[
 
 
 def _calls(where: Where, job: JobLines | None, recordings: Mapping[int, Recording]) -> list[Where]:
-    """The lines that call the function of a line: those of the program's that led to it, where that was recorded."""
-    calls = _program(where, recordings).callers(where)
-    led = {(it.file, it.line) for it in job.leading_calls(where)} if job else set()
-    return [call for call in calls if (call.file, call.line) in led] or calls
+    """The lines that call the function of a line: those that led to it, where that was recorded."""
+    led = {(it.file, it.line): replace(it, columns=None) for it in job.leading_calls(where)} if job else {}
+    return list(led.values()) or _program(where, recordings).callers(where)
 
 
 def _is_guarded(where: Where, recordings: Mapping[int, Recording]) -> bool:

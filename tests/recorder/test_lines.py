@@ -64,14 +64,19 @@ def test_lines_of_each_step_by_rank(tmp_path: Path) -> None:
     ran = run(tmp_path, TRAIN, nproc=2)
     script = (tmp_path / "train.py").read_text()
     first, second = (dict(_reached(it)) for it in recordings(ran))
-    assert list(first) == [*range(33)]  # the last was begun, and is not one of those that are told in full
+    assert list(first) == [*range(35)]  # one that is counted only begins with the update before it
     only_0, only_1 = _line(script, 'print("rank 0")'), _line(script, 'print("rank 1 in')
-    assert [step for step, lines in first.items() if ("train", only_0) not in lines] == []
+    assert [step for step, lines in first.items() if ("train", only_0) not in lines] == [33]
     assert [step for step, lines in second.items() if ("train", only_0) in lines] == []
     assert [step for step, lines in second.items() if ("train", only_1) in lines] == [2]
     assert [step for step, lines in first.items() if ("train", only_1) in lines] == []
     setting = _line(script, "settings = ")
     assert [step for step, lines in first.items() if ("train", setting) in lines] == [0]
+
+
+def test_a_run_that_is_watched_tells_of_steps_in_full_only(tmp_path: Path) -> None:
+    ran = run(tmp_path, TRAIN.replace("range(34)", "range(45)"), full=True)
+    assert [step for step, _ in _reached(recordings(ran)[0])] == [*range(33), 36, 40, 44]
 
 
 def test_what_conditions_go_by_and_who_calls(tmp_path: Path) -> None:

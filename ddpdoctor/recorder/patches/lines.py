@@ -30,4 +30,6 @@ def install(session: Session) -> None:
     session.writer.ticks.append(guarded(lines.write))
     session.before_end.append(lines.end)
     session.when_opened.append(lines.open_step)
+    if not session.options.full:
+        session.when_quiet_step_begins.append(lines.updated)
     os.register_at_fork(after_in_child=guarded(lines.forked))
