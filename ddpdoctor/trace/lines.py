@@ -13,6 +13,7 @@ from ddpdoctor.recorder.events.lines import RETURNED, Plain
 from ddpdoctor.trace.rank_lines import Function, RankLines, StepLines, Values
 from ddpdoctor.trace.recording import Recording
 
+_MOST_RANKS = 1024
 _MOST_VALUES = 4
 """Of a condition, that evidence lists."""
 
@@ -21,7 +22,8 @@ _MOST_VALUES = 4
 class Parting:
     """A condition at which ranks took different branches."""
 
-    at: Where
+    function: Function
+    line: int
     step: int
     ranks: tuple[int, ...]
     """Those that went on to :attr:`to`."""
@@ -31,6 +33,11 @@ class Parting:
     """A line of the function; ``RETURNED``."""
     values: Mapping[int, Values] = field(default_factory=dict)
     """What the condition looked at, by rank."""
+
+    @property
+    def at(self) -> Where:
+        """The line of the condition."""
+        return Where(self.function.file, self.line, self.function.name)
 
     def evidence(self) -> tuple[Evidence, ...]:
         """The values that differ between ranks; none where no plain value decided."""
@@ -59,9 +66,11 @@ class JobLines:
 
     @staticmethod
     def of(recordings: Mapping[int, Recording]) -> JobLines | None:
-        """The lines of a job; None where those of a rank were not recorded."""
+        """The lines of a job; None where those of a rank were not recorded, or where there are very many ranks."""
+        if not 1 < len(recordings) <= _MOST_RANKS:
+            return None
         ranks = {rank: recording.lines for rank, recording in recordings.items()}
-        return JobLines(ranks) if len(ranks) > 1 and all(it.steps for it in ranks.values()) else None
+        return JobLines(ranks) if all(it.steps for it in ranks.values()) else None
 
     @cached_property
     def _by_step(self) -> dict[int, dict[int, StepLines]]:
@@ -113,18 +122,21 @@ class JobLines:
         known = (each.lines for each in self._by_step.get(step, {}).values())
         return list(dict.fromkeys(function for lines in known for function in lines))
 
-    def _partings_in(self, function: Function, step: int) -> Iterator[Parting]:
-        branches = (lines.branches.get(function, {}) for lines in self.ranks.values())
-        merged = {line: after for each in branches for line, after in each.items()}
-        for line, after in merged.items():
-            taken = self._taken(function, line, after, step)
-            for target in after:
+    def _branches(self, function: Function) -> dict[int, tuple[int, ...]]:
+        """The conditions of a function, with the lines that may come next."""
+        known = (lines.branches.get(function, {}) for lines in self.ranks.values())
+        return {line: after for each in known for line, after in each.items()}
+
+    def _partings_in(self, function: Function, step: int, only: int | None = None) -> Iterator[Parting]:
+        """Those of a function; ``only`` those at one line."""
+        for line, after in self._branches(function).items():
+            taken = self._taken(function, line, after, step) if only in (None, line) else {}
+            for target in after if taken else ():
                 ranks = tuple(rank for rank, lines in taken.items() if target in lines)
                 others = tuple(rank for rank in taken if rank not in ranks)
                 if ranks and others:
                     values = {rank: self.ranks[rank].values(function, line, step) for rank in taken}
-                    at = Where(function.file, line, function.name)
-                    yield Parting(at, step, ranks, others, target, values)
+                    yield Parting(function, line, step, ranks, others, target, values)
 
     def _taken(
         self, function: Function, line: int, after: Collection[int], step: int
@@ -169,7 +181,7 @@ class JobLines:
             (it.at, it.to, it.ranks) == (parting.at, parting.to, parting.ranks)
             for step in self._by_step
             if step < parting.step
-            for it in self.partings(step)
+            for it in self._partings_in(parting.function, step, parting.line)
         )
 
     # Lines that some ranks never reach.
@@ -184,7 +196,7 @@ class JobLines:
         for function in self.functions_at(where):
             for step in self._by_step:
                 for it in self._partings_in(function, step):
-                    leads = it.to != RETURNED and (it.at.line or 0) < (where.line or 0)
+                    leads = it.to != RETURNED and it.line < (where.line or 0)
                     if leads and set(it.ranks) <= ranks and set(it.others) <= others:
                         found[it.at].append(it)
         near = [at for at in found if found[at][-1].to <= (where.line or 0)]
@@ -195,18 +207,12 @@ class JobLines:
 
     def _always(self, parting: Parting) -> bool:
         """Whether a rank that comes to a condition takes the same branch each time, as these ranks do."""
-        for step in self._by_step:
-            for function in self._functions(step):
-                if (function.file, function.name) == (parting.at.file, parting.at.function):
-                    line = parting.at.line or 0
-                    after = next(
-                        (a for it in self.ranks.values() if (a := it.branches.get(function, {}).get(line))),
-                        (),
-                    )
-                    taken = self._taken(function, line, after, step)
-                    if any((parting.to in went) != (rank in parting.ranks) for rank, went in taken.items()):
-                        return False
-        return True
+        after = self._branches(parting.function)[parting.line]
+        return not any(
+            (parting.to in went) != (rank in parting.ranks)
+            for step in self._by_step
+            for rank, went in self._taken(parting.function, parting.line, after, step).items()
+        )
 
     def leading_calls(self, where: Where) -> frozenset[Where]:
         """The lines that led to the functions in which a line was reached."""
@@ -240,4 +246,4 @@ class Guard:
 
 
 def _place(parting: Parting) -> tuple[str, int]:
-    return parting.at.file, parting.at.line or 0
+    return parting.function.file, parting.line
