@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ddpdoctor.model import Finding, Kind, Level
+from ddpdoctor.model import Finding, Kind, Level, Where
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.recording import Identity, Recording
 
 Key = tuple[str, frozenset[tuple[str, str]], str]
 """A finding's code, what it is about, and its line where it is about nothing that has a name."""
@@ -90,7 +91,7 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Pr
     is_revealed = _trains(after.trace) and not _trains(before.trace)
     if unknown and not is_revealed:
         return Proof(False, f"it brings {further}", tuple(unknown.values()))
-    changed = next(filter(None, _changes(cured, before.trace, after.trace)), None)
+    changed = next(filter(None, _changes(cured, before, after)), None)
     if changed:
         return Proof(False, changed)
     gone = f"{codes} {'is' if ',' not in codes else 'are'} gone"
@@ -101,7 +102,8 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Pr
     )
 
 
-def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterator[str | None]:
+def _changes(cured: tuple[Finding, ...], ran: Ran, ran_after: Ran) -> Iterator[str | None]:
+    before, after = ran.trace, ran_after.trace
     if before.broken and after.broken:
         yield f"neither the script nor the changed copy comes to its end: {after.broken}"
     yield f"the changed copy does not end: {after.broken}" if after.broken else None
@@ -113,7 +115,81 @@ def _changes(cured: tuple[Finding, ...], before: Trace, after: Trace) -> Iterato
         yield _parameters(before, after)
     yield _samples(before, after)
     yield _held_out(before, after)
+    yield _hyperparameters(before, after)
     yield _losses(before, after)
+    yield _files(cured, ran, ran_after)
+
+
+def _hyperparameters(before: Trace, after: Trace) -> str | None:
+    """Each optimizer takes its first step with the same hyperparameters, in a group of as many ranks as before: a
+    script may scale its learning rate by the number of ranks, and a patch may mend that number."""
+    if _group_sizes(before) != _group_sizes(after):
+        return None
+    second = _first_steps(after)
+    for optimizer, groups in _first_steps(before).items():
+        others = second.get(optimizer, groups)
+        for group, other in zip(groups, others, strict=False):
+            for name in sorted(group.keys() & other.keys()):
+                if group[name] != other[name]:
+                    change = f"{other[name]}, not {group[name]}"
+                    return f"{name} of rank {optimizer[0]} is {change}, in its first update"
+    return None
+
+
+def _group_sizes(trace: Trace) -> dict[int, int | None]:
+    made = {rank: recording.group_events("init") for rank, recording in trace.recorded.items()}
+    return {rank: inits[0].size for rank, inits in made.items() if inits}
+
+
+def _first_steps(trace: Trace) -> dict[tuple[int, Identity], tuple[Mapping[str, Any], ...]]:
+    """The hyperparameters of each first step, by rank and by what the optimizer updates."""
+    first: dict[tuple[int, Identity], tuple[Mapping[str, Any], ...]] = {}
+    for rank, recording in trace.recorded.items():
+        for step in recording.all_steps:
+            for update in step.optimizer_steps:
+                identity = recording.identities.get(update.optimizer)
+                if identity is not None and update.hyperparameters:
+                    first.setdefault((rank, identity), update.hyperparameters)
+    return first
+
+
+def _files(cured: tuple[Finding, ...], before: Ran, after: Ran) -> str | None:
+    """The first file that each rank wrote at a line is still written by some rank; not those of the finding itself.
+
+    Names may differ in each run, as with the time in them: then as many others are written.
+    """
+    about = [subject.name for finding in cured for subject in finding.about if subject.kind is Kind.PATH]
+    first, second = _first_written(before), _written(after)
+    lost = {
+        path
+        for path in first - second
+        if not any(path == name or path.startswith(f"{name.rstrip('/')}/") for name in about)
+    }
+    missing = len(lost) - len(second - _written(before))
+    return f"{sorted(lost)[0].rpartition('/')[2]} is no longer written" if missing > 0 else None
+
+
+def _written(ran: Ran) -> set[str]:
+    """The files that ranks wrote."""
+    return {path for recording in ran.trace.recorded.values() for _, path in _writes(recording, ran)}
+
+
+def _first_written(ran: Ran) -> set[str]:
+    """The file that each rank wrote first at each line: how many it writes later depends on how long it trains."""
+    first: dict[tuple[int, Where | None], str] = {}
+    for rank, recording in ran.trace.recorded.items():
+        for at, path in _writes(recording, ran):
+            first.setdefault((rank, at), path)
+    return set(first.values())
+
+
+def _writes(recording: Recording, ran: Ran) -> Iterator[tuple[Where | None, str]]:
+    for save in recording.saves:
+        if save.path:
+            yield save.at, ran.real(save.path)
+    for event in recording.files:
+        if event.action == "write":
+            yield event.at, ran.real(event.path)
 
 
 def training_job(trace: Trace) -> Trace:

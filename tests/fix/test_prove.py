@@ -11,7 +11,9 @@ from ddpdoctor.fix.proof import Ran
 from ddpdoctor.fix.prove import Prover, total_diff
 from ddpdoctor.model import Kind, Level, Where
 from ddpdoctor.recorder.events.data import Loader
+from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.training import Backward
+from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.data import Pass
 from tests.fix.cases import finding_at
@@ -156,6 +158,51 @@ def test_ranks_that_hold_out_the_same_samples_from_now_on_do_not(finding, tmp_pa
     before = Ran(evaluated(tuple(range(16)), tuple(range(40, 56)), samples=16), (finding,))
     after = Ran(evaluated(tuple(range(16)), tuple(range(16)), samples=16), ())
     (found,) = Prover(before, tmp_path, lambda _: after).result().findings
+    assert found.patch.proven
+
+
+def of_ranks(*changes, size=2, lr=0.1):
+    """A run whose ranks save these files in a group of this size, with this learning rate."""
+    ranks = []
+    for rank, paths in enumerate(changes):
+        update = OptimizerStep(0, 0.9, where(50), hyperparameters=({"lr": lr},))
+        saves = tuple(Save(path, where(80), 50.0, 50.1, id=number) for number, path in enumerate(paths))
+        made = recording(rank, size, steps=0, saves=saves)
+        ranks.append(replace(made, steps=(step(0, optimizer_steps=(update,)),), step_count=1))
+    return Trace(tuple(RankTrace(rank, finished=True, recording=made) for rank, made in enumerate(ranks)))
+
+
+EACH = of_ranks(["/out/0.pt"], ["/out/1.pt"])
+SHARED = of_ranks(["/out/last.pt"], ["/out/last.pt"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "outcome"),
+    [
+        (EACH, of_ranks(["/out/0.pt"], []), "1.pt is no longer written"),
+        (SHARED, of_ranks([], []), "last.pt is no longer written"),
+        (SHARED, of_ranks(["/out/last.pt"], []), ""),
+        (of_ranks(["/out/8.pt", "/out/9.pt"]), of_ranks(["/out/8.pt"]), ""),
+        (of_ranks(["/out/at-1203.pt"]), of_ranks(["/out/at-1204.pt"]), ""),
+        (SHARED, of_ranks(["/out/last.pt"], [], lr=0.3), "lr of rank 0 is 0.3, not 0.1, in its first update"),
+        (of_ranks([], size=1), of_ranks([], size=2, lr=0.2), ""),
+    ],
+)
+def test_a_patch_that_changes_files_or_the_learning_rate_is_refused(
+    before, after, outcome, finding, tmp_path
+):
+    (found,) = Prover(Ran(before, (finding,)), tmp_path, lambda _: Ran(after, ())).result().findings
+    patch = found.patch
+    assert (patch.proven, patch.outcome) == (not outcome, outcome or f"{CODE} is gone, nothing new")
+
+
+def test_files_that_the_finding_is_about_may_go(finding, tmp_path):
+    about = replace(finding, about=Kind.PATH.of("/out"))
+    (found,) = (
+        Prover(Ran(EACH, (about,)), tmp_path, lambda _: Ran(of_ranks(["/out/0.pt"], []), ()))
+        .result()
+        .findings
+    )
     assert found.patch.proven
 
 
