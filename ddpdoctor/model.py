@@ -193,7 +193,7 @@ class Patch:
     """What it does, in a clause."""
     diff: str
     """As ``git apply`` reads it in the working directory."""
-    proven: bool
+    verified: bool
     """Whether the same check of a copy with the change found the problem gone, and nothing new."""
     outcome: str
     """What came out of that check, or why there was none, in a clause."""

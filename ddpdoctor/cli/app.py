@@ -63,7 +63,7 @@ def check(options: CheckOptions) -> int:
 
 @command(app, FixOptions)
 def fix(options: FixOptions) -> int:
-    """Propose patches for findings, each proven on a changed copy.
+    """Propose patches for findings, each verified on a changed copy.
 
     Nothing is written to your files without --apply.
 

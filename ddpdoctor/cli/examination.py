@@ -246,7 +246,7 @@ class _Examination(Judging):
         return self.deadline - time.monotonic() - TIME_LIMIT_SLACK
 
     def _run_whole(self, cut: Trace, name: str, started: ExitStack) -> Trace:
-        """Run the script without cuts: what that run shows is judged, and patches are proven by such runs."""
+        """Run the script without cuts: what that run shows is judged, and patches are verified by such runs."""
         job, seconds = self.request.job, self._seconds_left
         assert job is not None, "nothing of the bundled trainer is cut short"
         what = cut.broken or "a pass was cut short on some ranks only"

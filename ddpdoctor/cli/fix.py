@@ -1,4 +1,4 @@
-"""``ddpdoctor fix`` and ``check --fix``: patches for findings, proven on a copy, shown, kept and applied."""
+"""``ddpdoctor fix`` and ``check --fix``: patches for findings, verified on a copy, shown, kept and applied."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 
 if TYPE_CHECKING:  # what needs libcst is imported where a patch is made
-    from ddpdoctor.fix.proof import Ran
-    from ddpdoctor.fix.prove import Result
+    from ddpdoctor.fix.verdict import Ran
+    from ddpdoctor.fix.verify import Result
 
 
 def run_fix(options: FixOptions) -> int:
-    """Judge a run that was kept, prove patches for what is found, and return the exit status of ``check``.
+    """Judge a run that was kept, verify patches for what is found, and return the exit status of ``check``.
 
     Raises:
         UsageError: the folder is no run's, or an option asks for what cannot be.
@@ -63,7 +63,7 @@ _SHARED = ("select", "ignore", "format", "output", "verbose", "fail_on", "quiet"
 
 
 class Fixing:
-    """Proves patches for what an examination found in a script, and writes them where that is asked for.
+    """Verifies patches for what an examination found in a script, and writes them where that is asked for.
 
     Args:
         request: what is examined.
@@ -77,7 +77,7 @@ class Fixing:
         if missing := unavailable():
             raise UsageError(missing)
         if len(request.earlier) > 1:
-            raise UsageError("patches are proven on one host, and this job ran on several")
+            raise UsageError("patches are verified on one host, and this job ran on several")
         if options.nnodes > 1:
             raise UsageError("--fix runs copies of the script on one host: leave out --nnodes")
         if request.job is None and not request.earlier:
@@ -92,8 +92,8 @@ class Fixing:
         folder = next(iter(self._request.earlier), None) or self._folder_of(report)
         if folder is None or not report.findings:
             return self._finished(report, None, folder)
-        proofs = _Proofs(self._request, folder, progress)
-        result = proofs.result(report.findings)
+        verification = _Verification(self._request, folder, progress)
+        result = verification.result(report.findings)
         progress.hide()
         return self._finished(replace(report, findings=result.findings), result, folder)
 
@@ -121,12 +121,12 @@ class Fixing:
         if self._diff is not None:
             diff = ""
             if texts and folder:
-                from ddpdoctor.fix.prove import total_diff
+                from ddpdoctor.fix.verify import total_diff
 
                 diff = total_diff(working_directory(folder), texts)
             with writing(self._diff, "--diff"):
                 self._diff.write_bytes(diff.encode("utf-8", errors="surrogateescape"))
-            kept = "the proven patches are in" if diff else "no patch was proven, so nothing is in"
+            kept = "the verified patches are in" if diff else "no patch was verified, so nothing is in"
             yield f"--diff: {kept} {options.diff}"
         if options.apply and result and folder:
             yield self._applied(result, folder)
@@ -135,7 +135,7 @@ class Fixing:
 
     def _applied(self, result: Result, folder: Path) -> str:
         if not result.texts:
-            return "--apply: nothing was written, since no patch was proven"
+            return "--apply: nothing was written, since no patch was verified"
         before = {path: path.read_bytes() for path in result.texts}
         stale = [path for path in result.texts if not is_as_it_ran(folder, path)]
         try:
@@ -149,7 +149,7 @@ class Fixing:
 
 
 @dataclass
-class _Proofs:
+class _Verification:
     """Runs of changed copies of one job."""
 
     request: Request
@@ -166,11 +166,11 @@ class _Proofs:
 
     def result(self, findings: tuple[Finding, ...]) -> Result:
         """The findings with their patches."""
-        from ddpdoctor.fix.proof import Ran, training_job
-        from ddpdoctor.fix.prove import Prover
+        from ddpdoctor.fix.verdict import Ran, training_job
+        from ddpdoctor.fix.verify import Verifier
 
         before = Ran(training_job(read_trace(self.folder)), findings)
-        return Prover(
+        return Verifier(
             before,
             self.working,
             self._run,
@@ -182,7 +182,7 @@ class _Proofs:
 
     def _run(self, texts: Mapping[Path, bytes]) -> Ran:
         """Run the job with these files in place of the user's, and judge it."""
-        from ddpdoctor.fix.proof import Ran, training_job
+        from ddpdoctor.fix.verdict import Ran, training_job
 
         with self._copy(texts) as (shadow, job, place):
             folder = place / JOB_FOLDER

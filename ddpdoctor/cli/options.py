@@ -294,8 +294,8 @@ class RunOptions(ReportOptions, SelectionOptions, LaunchOptions, JobOptions):
 class PatchOptions:
     """What is done with patches."""
 
-    apply: bool = _flag("Write the proven patches into your files.", "--apply")
-    diff: str | None = _text("FILE", "Write the proven patches here, for git apply.")
+    apply: bool = _flag("Write the verified patches into your files.", "--apply")
+    diff: str | None = _text("FILE", "Write the verified patches here, for git apply.")
     force: bool = _flag("With --apply: also into files with uncommitted changes.", "--force")
 
 
@@ -325,7 +325,7 @@ class CheckOptions(PatchOptions, RunOptions):
     trace: str | None = _text("FOLDER...", "Judge a run again, from its kept folders.")
     checkpoint_dir: str | None = _text("FOLDER", "Where checkpoints go. [default: /tmp]")
     timeout: float | None = _seconds(None, "Of the whole check. [default: 300; none with --full]")
-    fix: bool = _flag("Propose patches, each proven on a changed copy.", "--fix")
+    fix: bool = _flag("Propose patches, each verified on a changed copy.", "--fix")
 
     @property
     def imaginary_hosts(self) -> int:

@@ -1,4 +1,4 @@
-"""Patches for findings: what would have to change in the user's files, and the proof that it cures.
+"""Patches for findings: what would have to change in the user's files, and a second run that verifies them.
 
 Only ``source.py`` imports libcst, which is an extra: :func:`unavailable` says whether it is there.
 """

@@ -91,8 +91,8 @@ def summary_lines(blocks: Sequence[Sequence[Finding]], width: int, places: Place
 
 
 def patch_outcome(patch: Patch) -> str:
-    """``proven: DD103 is gone, nothing new``."""
-    return f"{'proven' if patch.proven else 'a sketch, not proven'}: {patch.outcome}"
+    """``verified: DD103 is gone, nothing new``."""
+    return f"{'verified' if patch.verified else 'a sketch, not verified'}: {patch.outcome}"
 
 
 def by_check(findings: Iterable[Finding]) -> list[list[Finding]]:

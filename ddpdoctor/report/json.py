@@ -12,7 +12,7 @@ SCHEMA_VERSION = 1
 _NAMES: dict[type, str] = {
     CheckResult: "code name family outcome text reason seconds evidence",
     Finding: "code level headline why fix ranks where evidence confidence more about patch?",
-    Patch: "title diff proven outcome changes",
+    Patch: "title diff verified outcome changes",
     Change: "file line removed text",
     Evidence: "ranks text where?",
     Where: "file line function",

@@ -84,7 +84,7 @@ def _result(finding: Finding, values: dict[str, Any], codes: list[str]) -> dict[
         result["ruleIndex"] = codes.index(finding.code)
     if finding.where:
         result["locations"] = [_location(finding.where)]
-    if finding.patch and finding.patch.proven and finding.patch.changes:
+    if finding.patch and finding.patch.verified and finding.patch.changes:
         result["fixes"] = [_fix(finding.patch)]
     return result
 

@@ -38,7 +38,7 @@ def row(script: Path) -> tuple[str, Finding | None]:
 
 def _outcome(patch: Patch) -> str:
     outcome = patch.outcome.partition("; ")[0]  # without what a single process does, which main prints
-    return f"{'proven' if patch.proven else 'sketch'}: {outcome}"
+    return f"{'verified' if patch.verified else 'sketch'}: {outcome}"
 
 
 def _row(code: str, script: Path, title: str, outcome: str) -> str:
@@ -77,12 +77,12 @@ def write_rows(rows: Mapping[str, str]) -> None:
         if line.startswith("| DD") and tuple((cells := _cells(line))[:2]) in names
     }
     every = {**old, **rows}
-    proven = sum("| proven: " in row for row in every.values())
+    verified = sum("| verified: " in row for row in every.values())
     patched = sum(_cells(row)[2] != "-" for row in every.values())
     curable = [row for row in every.values() if patch_names(_cells(row)[0])]
     summary = (
-        f"Of {len(every)} scripts, {patched} get a patch, and {proven} of these are proven: "
-        f"{100 * proven // len(curable)} % of the {len(curable)} whose checks know a patch.\n\n"
+        f"Of {len(every)} scripts, {patched} get a patch, and {verified} of these are verified: "
+        f"{100 * verified // len(curable)} % of the {len(curable)} whose checks know a patch.\n\n"
     )
     table = summary + HEAD + "".join(every[name] for name in sorted(every))
     PAGE.write_text(page[: match.start()] + table + page[match.end() :])

@@ -1,4 +1,4 @@
-"""Proves patches for a script whose ranks are forked, which takes seconds and not a launch for each run."""
+"""Verifies patches for a script whose ranks are forked, which takes seconds and not a launch for each run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ddpdoctor.fix.proof import Ran
-from ddpdoctor.fix.prove import Prover, Result
+from ddpdoctor.fix.verdict import Ran
+from ddpdoctor.fix.verify import Result, Verifier
 from ddpdoctor.model import Finding
 from ddpdoctor.trace import Trace
 from tests.support.forked import needs_gpus, run_alone, run_forked, starts_ranks_itself
@@ -24,7 +24,7 @@ def patched(
     Args:
         folder: absent or empty; everything that is written goes there.
         asked: codes that get a patch for information, too.
-        single: whether the proof is to say what a single process does.
+        single: whether the verdict is to say what a single process does.
     """
     project = folder / "project"
     project.mkdir(parents=True)
@@ -46,7 +46,7 @@ def patched(
 
     before = ran(project / script.name, folder / "ran", project, nproc)
     may_be_alone = single and not starts_ranks_itself(script)
-    return Prover(before, project, run, alone=alone if may_be_alone else None, asked=asked).result()
+    return Verifier(before, project, run, alone=alone if may_be_alone else None, asked=asked).result()
 
 
 def ran(script: Path, folder: Path, project: Path, nproc: int) -> Ran:

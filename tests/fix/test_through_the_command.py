@@ -18,7 +18,7 @@ def ddpdoctor(folder, *words):
 
 
 @pytest.mark.slow
-def test_a_proven_patch_is_shown_kept_and_written(tmp_path):
+def test_a_verified_patch_is_shown_kept_and_written(tmp_path):
     script, before = tmp_path / "train.py", SICK["dd103_set_epoch_never_called"].read_text()
     script.write_text(before)
     done = ddpdoctor(
@@ -35,7 +35,7 @@ def test_a_proven_patch_is_shown_kept_and_written(tmp_path):
         "train.py",
     )
     (finding,) = json.loads(done.stdout)["findings"]
-    assert finding["patch"]["proven"], done.stdout + done.stderr
+    assert finding["patch"]["verified"], done.stdout + done.stderr
     after = before.replace("    for inputs", "    sampler.set_epoch(epoch)\n    for inputs")
     assert script.read_text() == after
     assert (tmp_path / "fix.patch").read_text() == finding["patch"]["diff"]
@@ -74,12 +74,12 @@ def test_without_libcst_the_command_says_what_to_install(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dd101_plain_loader", "dd310_never_destroyed"])
-def test_a_patch_is_proven(name, tmp_path):
+def test_a_patch_is_verified(name, tmp_path):
     (finding,) = patched(SICK[name], tmp_path, asked=[name[:5].upper()]).findings
-    assert finding.patch.proven, finding.patch
+    assert finding.patch.verified, finding.patch
 
 
-def test_patches_are_proven_on_one_host(tmp_path):
+def test_patches_are_verified_on_one_host(tmp_path):
     (tmp_path / "train.py").write_text("print(1)\n")
     done = ddpdoctor(tmp_path, "check", "--fix", "--nnodes", "2", "--master-addr", "127.0.0.1", "train.py")
     assert done.returncode == 2

@@ -45,7 +45,7 @@ OVERLAP = Finding(
         "one seed for the samplers",
         "--- a/src/data.py\n+++ b/src/data.py\n@@ -7,1 +7,2 @@\n-sampler = DistributedSampler(data, seed=rank)\n"
         "+sampler = DistributedSampler(data)\n+print(100 % 7)\n",
-        proven=True,
+        verified=True,
         outcome="DD905 is gone, nothing new",
         changes=(Change("src/data.py", 7, 1, "sampler = DistributedSampler(data)\nprint(100 % 7)\n"),),
     ),

@@ -11,9 +11,9 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
 from ddpdoctor.fix.patches import patch_names
-from ddpdoctor.fix.proof import Moved, Proof, Ran, judge, key_of
 from ddpdoctor.fix.propose import Proposal, proposals
 from ddpdoctor.fix.single import in_one_process
+from ddpdoctor.fix.verdict import Moved, Ran, Verdict, judge, key_of
 from ddpdoctor.model import Change, Finding, Level, Patch
 from ddpdoctor.trace import Trace
 
@@ -33,7 +33,7 @@ class Result:
     findings: tuple[Finding, ...]
     """The same, those that a patch may cure with their patch."""
     texts: Mapping[Path, bytes]
-    """The files that change, with all proven patches together."""
+    """The files that change, with all verified patches together."""
     refusals: tuple[str, ...] = ()
     """Why findings got no patch, in sentences."""
 
@@ -46,13 +46,13 @@ class _State:
     ran: Ran
 
 
-class Prover:
-    """Proves patches for the findings of a run.
+class Verifier:
+    """Verifies patches for the findings of a run.
 
     Args:
         folder: the working directory of the run.
         as_it_ran: whether a file has the content that it had in the run.
-        alone: runs the job in a single process, likewise; None where no proof is to say what that does.
+        alone: runs the job in a single process, likewise; None where no verdict is to say what that does.
         asked: the codes of the checks that were asked for: these get a patch for information, too.
         tell: is told in a clause what is done.
     """
@@ -77,7 +77,7 @@ class Prover:
         self._refusals: list[str] = []
 
     def result(self) -> Result:
-        """Each finding with the first patch that is proven; else with the first, as a sketch."""
+        """Each finding with the first patch that is verified; else with the first, as a sketch."""
         findings = [finding for finding in self._before.findings if self._is_to_patch(finding)]
         self._all_together(findings)
         for finding in findings:
@@ -113,12 +113,12 @@ class Prover:
             chosen.append((finding, proposal))
         if len(chosen) < 2:
             return
-        state, proof = self._try(project.after(merged), [finding for finding, _ in chosen], self._state)
-        if proof.proven:
+        state, verdict = self._try(project.after(merged), [finding for finding, _ in chosen], self._state)
+        if verdict.verified:
             for finding, proposal in chosen:
                 text = f"{finding.code} is gone, nothing new, together with the other patches"
                 self._patches[id(finding)] = self._patch(
-                    {}, project.after(proposal.edits), proposal.title, replace(proof, text=text)
+                    {}, project.after(proposal.edits), proposal.title, replace(verdict, text=text)
                 )
             self._state = state
 
@@ -132,13 +132,13 @@ class Prover:
         for proposal in list(proposals(current, before.ran.trace, project, refusals)):
             if self._runs >= MOST_RUNS:
                 sketch = self._patch(
-                    before.texts, project.after(proposal.edits), proposal.title, Proof(False, _NOT_RUN)
+                    before.texts, project.after(proposal.edits), proposal.title, Verdict(False, _NOT_RUN)
                 )
                 self._patches.setdefault(id(finding), sketch)
                 return
-            title, state, proof = self._extended(current, proposal, project, before)
-            patch = self._patch(before.texts, state.texts, title, proof)
-            if proof.proven:
+            title, state, verdict = self._extended(current, proposal, project, before)
+            patch = self._patch(before.texts, state.texts, title, verdict)
+            if verdict.verified:
                 self._patches[id(finding)], self._state = patch, state
                 return
             self._patches.setdefault(id(finding), patch)
@@ -153,16 +153,16 @@ class Prover:
 
     def _extended(
         self, finding: Finding, proposal: Proposal, project: Project, before: _State
-    ) -> tuple[str, _State, Proof]:
-        """Try a patch, with patches of what it brings to light; the first that was tried where none is proven."""
-        first: tuple[str, _State, Proof] | None = None
+    ) -> tuple[str, _State, Verdict]:
+        """Try a patch, with patches of what it brings to light; the first that was tried where none is verified."""
+        first: tuple[str, _State, Verdict] | None = None
         cured, titles, texts = [finding], [proposal.title], {**before.texts, **project.after(proposal.edits)}
         for _ in range(_ROUNDS):
-            state, proof = self._try(texts, cured, before)
-            first = first or (titles[0], state, proof)
-            if proof.proven:
-                return "; ".join(dict.fromkeys(titles)), state, proof
-            further = self._further(proof, state)
+            state, verdict = self._try(texts, cured, before)
+            first = first or (titles[0], state, verdict)
+            if verdict.verified:
+                return "; ".join(dict.fromkeys(titles)), state, verdict
+            further = self._further(verdict, state)
             if further is None or self._runs >= MOST_RUNS:
                 break
             # What it brought to light is cured, too, where it is not found again: nothing new is left then.
@@ -172,26 +172,28 @@ class Prover:
         assert first is not None
         return first
 
-    def _further(self, proof: Proof, state: _State) -> tuple[str, Mapping[Path, bytes]] | None:
+    def _further(self, verdict: Verdict, state: _State) -> tuple[str, Mapping[Path, bytes]] | None:
         """The patch of the first new finding that has one."""
         project = self._project(state.texts, state.ran.real)
-        for finding in proof.new:
+        for finding in verdict.new:
             for proposal in proposals(finding, state.ran.trace, project, []):
                 return proposal.title, project.after(proposal.edits)
         return None
 
     def _try(
         self, texts: Mapping[Path, bytes], cured: Sequence[Finding], before: _State
-    ) -> tuple[_State, Proof]:
+    ) -> tuple[_State, Verdict]:
         codes = ", ".join(dict.fromkeys(finding.code for finding in cured))
-        self._tell(f"proving a patch for {codes}")
+        self._tell(f"verifying a patch for {codes}")
         self._runs += 1
         after = self._run(texts)
-        proof = judge(cured, before.ran, after, self._moved(before.texts, texts))
-        if not proof.proven or self._alone is None:
-            return _State(texts, after), proof
+        verdict = judge(cured, before.ran, after, self._moved(before.texts, texts))
+        if not verdict.verified or self._alone is None:
+            return _State(texts, after), verdict
         first, second = self._in_one_process(before.texts), self._in_one_process(texts)
-        return _State(texts, after), in_one_process(proof, first, second, partial(self._alone, before.texts))
+        return _State(texts, after), in_one_process(
+            verdict, first, second, partial(self._alone, before.texts)
+        )
 
     def _in_one_process(self, texts: Mapping[Path, bytes]) -> Trace:
         assert self._alone is not None
@@ -221,7 +223,7 @@ class Prover:
         return lambda file, line: lines[file].get(line) if file in lines else line
 
     def _patch(
-        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], title: str, proof: Proof
+        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], title: str, verdict: Verdict
     ) -> Patch:
         pairs = list(self._pairs(before, after))
         back = {name: _inverse(moved_lines(first, second)) for name, first, second in self._pairs({}, before)}
@@ -233,7 +235,7 @@ class Prover:
         diff = "".join(unified_diff(name, first, second) for name, first, second in pairs)
         # A change of what another patch inserts is none of the file as it is.
         whole = all(change.line for change in changes)
-        return Patch(title, diff, proof.proven, proof.told, tuple(changes) if whole else ())
+        return Patch(title, diff, verdict.verified, verdict.told, tuple(changes) if whole else ())
 
 
 def _inverse(lines: Mapping[int, int]) -> dict[int, int]:
@@ -242,10 +244,10 @@ def _inverse(lines: Mapping[int, int]) -> dict[int, int]:
 
 def total_diff(folder: Path, texts: Mapping[Path, bytes]) -> str:
     """All changes of the user's files as one diff."""
-    prover = Project(folder)
+    verifier = Project(folder)
     parts = []
     for path, raw in texts.items():
         name = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-        first, second = prover.source(str(path)), Project(folder, {path: raw}).source(str(path))
+        first, second = verifier.source(str(path)), Project(folder, {path: raw}).source(str(path))
         parts.append(unified_diff(name, first.text, second.text))
     return "".join(parts)

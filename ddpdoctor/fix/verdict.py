@@ -29,10 +29,10 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Proof:
+class Verdict:
     """What came out of a run of the changed copy."""
 
-    proven: bool
+    verified: bool
     text: str
     """In a clause."""
     new: tuple[Finding, ...] = ()
@@ -46,9 +46,9 @@ class Proof:
         return "; ".join((self.text, *self.more))
 
 
-def add(proof: Proof, clause: str) -> Proof:
+def add(verdict: Verdict, clause: str) -> Verdict:
     """What came out, and something more."""
-    return replace(proof, more=(*proof.more, clause))
+    return replace(verdict, more=(*verdict.more, clause))
 
 
 def key_of(finding: Finding, moved: Moved = lambda _, line: line) -> Key:
@@ -67,7 +67,7 @@ def _moved(name: str, moved: Moved) -> str:
     return f"{place['file']}:{line}"
 
 
-def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Proof:
+def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Verdict:
     """What the run of the copy says of a patch.
 
     Args:
@@ -85,20 +85,20 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Pr
     }
     unknown = {key: finding for key, finding in there.items() if key not in known}
     if targets & set(unknown) or {key[0] for key in unknown} & {key[0] for key in targets}:
-        return Proof(False, f"{codes} is found again")
+        return Verdict(False, f"{codes} is found again")
     further = ", ".join(dict.fromkeys(key[0] for key in unknown))
     # Of a run that did not come to train it is not known what it would show.
     is_revealed = _trains(after.trace) and not _trains(before.trace)
     if unknown and not is_revealed:
-        return Proof(False, f"it brings {further}", tuple(unknown.values()))
+        return Verdict(False, f"it brings {further}", tuple(unknown.values()))
     changed = next(filter(None, _changes(cured, before, after)), None)
     if changed:
-        return Proof(False, changed)
+        return Verdict(False, changed)
     gone = f"{codes} {'is' if ',' not in codes else 'are'} gone"
     return (
-        Proof(True, gone, more=(f"the ranks train now, with {further}",))
+        Verdict(True, gone, more=(f"the ranks train now, with {further}",))
         if unknown
-        else Proof(True, f"{gone}, nothing new")
+        else Verdict(True, f"{gone}, nothing new")
     )
 
 

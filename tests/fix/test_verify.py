@@ -1,4 +1,4 @@
-"""Which patch is shown as proven: by made-up runs of the changed copy."""
+"""Which patch is shown as verified: by made-up runs of the changed copy."""
 
 from dataclasses import replace
 from itertools import count
@@ -7,8 +7,8 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.fix.patches import patch_names
-from ddpdoctor.fix.proof import Ran
-from ddpdoctor.fix.prove import Prover, total_diff
+from ddpdoctor.fix.verdict import Ran
+from ddpdoctor.fix.verify import Verifier, total_diff
 from ddpdoctor.model import Kind, Level, Where
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.files import Save
@@ -35,21 +35,21 @@ def finding(tmp_path):
     return finding_at(TEXT, code=CODE)
 
 
-def proven(finding, folder, after, **options):
+def verified(finding, folder, after, **options):
     runs = []
 
     def run(texts):
         runs.append(texts)
         return after(texts)
 
-    result = Prover(Ran(ENDED, (finding,)), folder, run, **options).result()
+    result = Verifier(Ran(ENDED, (finding,)), folder, run, **options).result()
     return result, len(runs)
 
 
 def test_a_patch_whose_copy_is_healthy(finding, tmp_path):
-    result, runs = proven(finding, tmp_path, lambda _: Ran(ENDED, ()))
+    result, runs = verified(finding, tmp_path, lambda _: Ran(ENDED, ()))
     patch = result.findings[0].patch
-    assert (patch.proven, patch.outcome, runs) == (True, f"{CODE} is gone, nothing new", 1)
+    assert (patch.verified, patch.outcome, runs) == (True, f"{CODE} is gone, nothing new", 1)
     assert "+    loader.sampler.set_epoch(epoch)\n" in patch.diff
     assert [(change.line, change.removed) for change in patch.changes] == [(2, 0)]
     assert total_diff(tmp_path, result.texts) == patch.diff
@@ -70,10 +70,10 @@ def moved(finding, **changes):
         ),
     ],
 )
-def test_what_is_not_proven_is_a_sketch(after, outcome, finding, tmp_path):
-    result, _ = proven(finding, tmp_path, lambda _: after(finding))
+def test_what_is_not_verified_is_a_sketch(after, outcome, finding, tmp_path):
+    result, _ = verified(finding, tmp_path, lambda _: after(finding))
     patch = result.findings[0].patch
-    assert (patch.proven, patch.outcome, result.texts) == (False, outcome, {})
+    assert (patch.verified, patch.outcome, result.texts) == (False, outcome, {})
 
 
 def test_what_was_there_before_is_not_new(finding, tmp_path):
@@ -84,25 +84,25 @@ def test_what_was_there_before_is_not_new(finding, tmp_path):
         next(runs)
         return Ran(ENDED, (replace(other, about=Kind.LINE.of("train.py:3")),))
 
-    result = Prover(Ran(ENDED, (finding, other)), tmp_path, run).result()
-    assert result.findings[0].patch.proven
+    result = Verifier(Ran(ENDED, (finding, other)), tmp_path, run).result()
+    assert result.findings[0].patch.verified
     assert result.findings[1].patch is None
 
 
 def test_information_is_no_new_finding(finding, tmp_path):
     told = replace(finding, code="DD996", level=Level.INFO)
-    result, _ = proven(finding, tmp_path, lambda _: Ran(ENDED, (told,)))
-    assert result.findings[0].patch.proven
+    result, _ = verified(finding, tmp_path, lambda _: Ran(ENDED, (told,)))
+    assert result.findings[0].patch.verified
 
 
 def test_a_file_that_changed_since_the_run_gets_no_patch_and_a_sentence(finding, tmp_path):
-    result, runs = proven(finding, tmp_path, lambda _: Ran(ENDED, ()), as_it_ran=lambda _: False)
+    result, runs = verified(finding, tmp_path, lambda _: Ran(ENDED, ()), as_it_ran=lambda _: False)
     assert (result.findings[0].patch, runs) == (None, 0)
     assert result.refusals == (f"no patch for {CODE} at train.py:2: train.py changed since the run",)
 
 
 def test_what_has_no_line_gets_no_patch(finding, tmp_path):
-    result, runs = proven(replace(finding, where=None), tmp_path, lambda _: Ran(ENDED, ()))
+    result, runs = verified(replace(finding, where=None), tmp_path, lambda _: Ran(ENDED, ()))
     assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)
 
 
@@ -118,18 +118,18 @@ def trained(*losses, finite=True, **ended):
 def test_what_shows_only_once_the_ranks_train_is_no_fault_of_the_patch(finding, tmp_path):
     new = moved(finding, code="DD998")
     before = Trace((RankTrace(0, exit_code=1),), status=1)
-    result = Prover(Ran(before, (finding,)), tmp_path, lambda _: Ran(trained("a"), (new,))).result()
+    result = Verifier(Ran(before, (finding,)), tmp_path, lambda _: Ran(trained("a"), (new,))).result()
     patch = result.findings[0].patch
-    assert (patch.proven, patch.outcome) == (True, f"{CODE} is gone; the ranks train now, with DD998")
+    assert (patch.verified, patch.outcome) == (True, f"{CODE} is gone; the ranks train now, with DD998")
 
 
-def test_a_loss_that_is_no_longer_finite_proves_nothing(finding, tmp_path):
+def test_a_loss_that_is_no_longer_finite_is_not_verified(finding, tmp_path):
     before = Ran(trained("a", "b"), (finding,))
     after = Ran(trained("a", "c", finite=False), ())
-    (found,) = Prover(before, tmp_path, lambda _: after).result().findings
-    assert (found.patch.proven, found.patch.outcome) == (False, "the loss of rank 0 is not finite")
-    (found,) = Prover(replace(before, trace=after.trace), tmp_path, lambda _: after).result().findings
-    assert found.patch.proven
+    (found,) = Verifier(before, tmp_path, lambda _: after).result().findings
+    assert (found.patch.verified, found.patch.outcome) == (False, "the loss of rank 0 is not finite")
+    (found,) = Verifier(replace(before, trace=after.trace), tmp_path, lambda _: after).result().findings
+    assert found.patch.verified
 
 
 def evaluated(*drawn, samples=32):
@@ -144,21 +144,21 @@ def evaluated(*drawn, samples=32):
     return Trace(tuple(RankTrace(rank, finished=True, recording=made) for rank, made in enumerate(ranks)))
 
 
-def test_an_evaluation_that_draws_fewer_samples_proves_nothing(finding, tmp_path):
+def test_an_evaluation_that_draws_fewer_samples_is_not_verified(finding, tmp_path):
     before = Ran(evaluated(tuple(range(32))), (finding,))
     after = Ran(evaluated(tuple(range(0, 32, 2))), ())
-    (found,) = Prover(before, tmp_path, lambda _: after).result().findings
+    (found,) = Verifier(before, tmp_path, lambda _: after).result().findings
     outcome = "16 samples of an evaluation are no longer drawn"
-    assert (found.patch.proven, found.patch.outcome) == (False, outcome)
-    (found,) = Prover(before, tmp_path, lambda _: replace(before, findings=())).result().findings
-    assert found.patch.proven
+    assert (found.patch.verified, found.patch.outcome) == (False, outcome)
+    (found,) = Verifier(before, tmp_path, lambda _: replace(before, findings=())).result().findings
+    assert found.patch.verified
 
 
 def test_ranks_that_hold_out_the_same_samples_from_now_on_do_not(finding, tmp_path):
     before = Ran(evaluated(tuple(range(16)), tuple(range(40, 56)), samples=16), (finding,))
     after = Ran(evaluated(tuple(range(16)), tuple(range(16)), samples=16), ())
-    (found,) = Prover(before, tmp_path, lambda _: after).result().findings
-    assert found.patch.proven
+    (found,) = Verifier(before, tmp_path, lambda _: after).result().findings
+    assert found.patch.verified
 
 
 def of_ranks(*changes, size=2, lr=0.1):
@@ -191,32 +191,32 @@ SHARED = of_ranks(["/out/last.pt"], ["/out/last.pt"])
 def test_a_patch_that_changes_files_or_the_learning_rate_is_refused(
     before, after, outcome, finding, tmp_path
 ):
-    (found,) = Prover(Ran(before, (finding,)), tmp_path, lambda _: Ran(after, ())).result().findings
+    (found,) = Verifier(Ran(before, (finding,)), tmp_path, lambda _: Ran(after, ())).result().findings
     patch = found.patch
-    assert (patch.proven, patch.outcome) == (not outcome, outcome or f"{CODE} is gone, nothing new")
+    assert (patch.verified, patch.outcome) == (not outcome, outcome or f"{CODE} is gone, nothing new")
 
 
 def test_files_that_the_finding_is_about_may_go(finding, tmp_path):
     about = replace(finding, about=Kind.PATH.of("/out"))
     (found,) = (
-        Prover(Ran(EACH, (about,)), tmp_path, lambda _: Ran(of_ranks(["/out/0.pt"], []), ()))
+        Verifier(Ran(EACH, (about,)), tmp_path, lambda _: Ran(of_ranks(["/out/0.pt"], []), ()))
         .result()
         .findings
     )
-    assert found.patch.proven
+    assert found.patch.verified
 
 
-def test_a_model_that_is_no_longer_wrapped_proves_nothing(finding, tmp_path):
+def test_a_model_that_is_no_longer_wrapped_is_not_verified(finding, tmp_path):
     after = trained("a")
     (rank,) = after.ranks
     bare = Trace((replace(rank, recording=replace_events(rank.recording, wrappers=())),))
-    result = Prover(Ran(after, (finding,)), tmp_path, lambda _: Ran(bare, ())).result()
+    result = Verifier(Ran(after, (finding,)), tmp_path, lambda _: Ran(bare, ())).result()
     patch = result.findings[0].patch
-    assert (patch.proven, patch.outcome) == (False, "rank 0 of the changed copy wraps no model")
+    assert (patch.verified, patch.outcome) == (False, "rank 0 of the changed copy wraps no model")
 
 
 @pytest.mark.parametrize(
-    ("after", "proven", "says"),
+    ("after", "verified", "says"),
     [
         (trained("a", "b"), True, "; a single process trains bit for bit as before"),
         (trained("a", "c"), True, "; a single process trains with other numbers than before"),
@@ -227,15 +227,15 @@ def test_a_model_that_is_no_longer_wrapped_proves_nothing(finding, tmp_path):
         ),
     ],
 )
-def test_what_a_single_process_does_is_part_of_the_proof_where_asked_for(
-    after, proven, says, finding, tmp_path
+def test_what_a_single_process_does_is_part_of_the_verdict_where_asked_for(
+    after, verified, says, finding, tmp_path
 ):
     def alone(texts):
         return after if texts else trained("a", "b")
 
-    result = Prover(Ran(ENDED, (finding,)), tmp_path, lambda _: Ran(ENDED, ()), alone=alone).result()
+    result = Verifier(Ran(ENDED, (finding,)), tmp_path, lambda _: Ran(ENDED, ()), alone=alone).result()
     patch = result.findings[0].patch
-    assert patch.proven is proven
+    assert patch.verified is verified
     assert patch.outcome.endswith(says)
 
 
@@ -245,19 +245,21 @@ def test_a_script_that_is_not_deterministic_says_nothing_of_the_change(finding, 
     def alone(_):
         return trained(f"loss {next(numbers)}")
 
-    result = Prover(Ran(ENDED, (finding,)), tmp_path, lambda _: Ran(ENDED, ()), alone=alone).result()
+    result = Verifier(Ran(ENDED, (finding,)), tmp_path, lambda _: Ran(ENDED, ()), alone=alone).result()
     assert result.findings[0].patch.outcome.endswith("two runs of the same code differ")
 
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_information_is_patched_where_its_code_is_asked_for(is_there, finding, tmp_path):
     told = replace(finding, level=Level.INFO)
-    result, _ = proven(told, tmp_path, lambda _: Ran(ENDED, (moved(told),) if is_there else ()), asked=[CODE])
-    assert result.findings[0].patch.proven is not is_there
+    result, _ = verified(
+        told, tmp_path, lambda _: Ran(ENDED, (moved(told),) if is_there else ()), asked=[CODE]
+    )
+    assert result.findings[0].patch.verified is not is_there
 
 
 def test_information_alone_gets_no_patch(finding, tmp_path):
-    result, runs = proven(replace(finding, level=Level.INFO), tmp_path, lambda _: Ran(ENDED, ()))
+    result, runs = verified(replace(finding, level=Level.INFO), tmp_path, lambda _: Ran(ENDED, ()))
     assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)
 
 
@@ -284,8 +286,8 @@ def test_patches_that_work_together_take_one_run(tmp_path):
         runs.append(texts)
         return Ran(ENDED, ())
 
-    result = Prover(Ran(ENDED, (first, group)), tmp_path, run).result()
-    assert [finding.patch.proven for finding in result.findings] == [True, True]
+    result = Verifier(Ran(ENDED, (first, group)), tmp_path, run).result()
+    assert [finding.patch.verified for finding in result.findings] == [True, True]
     assert len(runs) == 1
     assert "set_epoch" not in result.findings[1].patch.diff
     ((_, raw),) = result.texts.items()
@@ -303,8 +305,8 @@ def test_patches_that_do_not_are_tried_one_by_one(tmp_path):
             ENDED, (*left, *([replace(first, code="DD995", about=Kind.LINE.of("x"))] if breaks else [group]))
         )
 
-    result = Prover(Ran(ENDED, (first, group)), tmp_path, run).result()
-    assert [finding.patch.proven for finding in result.findings] == [True, False]
+    result = Verifier(Ran(ENDED, (first, group)), tmp_path, run).result()
+    assert [finding.patch.verified for finding in result.findings] == [True, False]
     assert result.findings[1].patch.outcome == "it brings DD995"
     ((_, raw),) = result.texts.items()
     assert b"destroy_process_group" not in raw
@@ -319,9 +321,9 @@ def test_what_a_patch_brings_to_light_is_patched_with_it(tmp_path):
         runs.append(raw)
         return Ran(ENDED, () if b"destroy" in raw else (group,))
 
-    result = Prover(Ran(ENDED, (first,)), tmp_path, run).result()
+    result = Verifier(Ran(ENDED, (first,)), tmp_path, run).result()
     patch = result.findings[0].patch
-    assert (patch.proven, patch.title) == (
+    assert (patch.verified, patch.title) == (
         True,
         "loader.sampler.set_epoch before each pass; destroy_process_group at the end",
     )
