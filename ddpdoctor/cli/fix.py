@@ -22,8 +22,8 @@ from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
 from ddpdoctor.fix import unavailable
 from ddpdoctor.fix.shadow import Shadow
-from ddpdoctor.fix.write import Refused, write_all
-from ddpdoctor.job.command import Job
+from ddpdoctor.fix.write import Refused, why_not_restorable, write_all
+from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import began_at, is_as_it_ran, read_job, read_trace, working_directory
 from ddpdoctor.job.replay import replay
 from ddpdoctor.job.run import JobRun, RunPolicy
@@ -82,6 +82,8 @@ class Fixing:
             raise UsageError("--fix runs copies of the script on one host: leave out --nnodes")
         if request.job is None and not request.earlier:
             raise UsageError("--fix requires a script: ddpdoctor check --fix train.py")
+        if options.apply and not options.force:
+            _refuse_unsaved(request)
         self._request = request
         self.examined = replace(request, options=replace(options, keep=True))
         """The request, with the run folder kept: it says what the run was."""
@@ -126,7 +128,9 @@ class Fixing:
                 diff = total_diff(working_directory(folder), texts)
             with writing(self._diff, "--diff"):
                 self._diff.write_bytes(diff.encode("utf-8", errors="surrogateescape"))
-            kept = "the verified patches are in" if diff else "no patch was verified, so nothing is in"
+            if not diff and self._diff.is_file():
+                self._diff.unlink()
+            kept = "the verified patches are in" if diff else "no patch was verified, so there is no"
             yield f"--diff: {kept} {options.diff}"
         if options.apply and result and folder:
             yield self._applied(result, folder)
@@ -146,6 +150,19 @@ class Fixing:
             return f"--apply: nothing was written: {refused}"
         names = ", ".join(sorted(path.name for path in result.texts))
         return f"--apply: wrote {plural(len(result.texts), 'file')}: {names}"
+
+
+def _refuse_unsaved(request: Request) -> None:
+    """Refuse a script before its run that could not be given back as it is after the patches were written.
+
+    Raises:
+        UsageError: it has changes that are not committed, or is not tracked.
+    """
+    job = request.job
+    if job is not None and job.kind is JobKind.SCRIPT and job.words:
+        script = Path(job.words[0]).absolute()
+        if script.is_file() and (why := why_not_restorable(script)):
+            raise UsageError(f"--apply: {quote(job.words[0])} {why}, or use --force")
 
 
 @dataclass

@@ -30,7 +30,7 @@ def write_all(texts: Mapping[Path, bytes], before: Mapping[Path, bytes], *, forc
     for path in texts:
         if _content(path) != before[path]:
             raise Refused(f"{quote(str(path))} changed meanwhile")
-        if not force and (why := _cannot_be_restored(path)):
+        if not force and (why := why_not_restorable(path)):
             raise Refused(f"{quote(str(path))} {why}, or use --force")
     with contextlib.ExitStack() as drafts:
         written = [(drafts.enter_context(_draft(path, raw)), path) for path, raw in texts.items()]
@@ -69,7 +69,7 @@ def _draft(path: Path, raw: bytes) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def _cannot_be_restored(path: Path) -> str:
+def why_not_restorable(path: Path) -> str:
     """Why git could not give the file back as it is, with what to do, in a clause.
 
     Empty where it could, where git ignores the file, and where the file is in no repository: there nobody counts on it.

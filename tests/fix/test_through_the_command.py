@@ -84,3 +84,21 @@ def test_patches_are_verified_on_one_host(tmp_path):
     done = ddpdoctor(tmp_path, "check", "--fix", "--nnodes", "2", "--master-addr", "127.0.0.1", "train.py")
     assert done.returncode == 2
     assert "leave out --nnodes" in done.stderr
+
+
+def test_a_script_with_uncommitted_changes_is_refused_before_it_runs(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("open('ran', 'w')\n")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    done = ddpdoctor(tmp_path, "check", "--fix", "--apply", "train.py")
+    assert done.returncode == 2
+    assert "--apply: 'train.py' is not tracked by git; commit it, or use --force" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_without_a_verified_patch_there_is_no_file_of_patches(tmp_path):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    done = ddpdoctor(tmp_path, "check", "--fix", "--diff", "fix.patch", "--select", "run", "train.py")
+    assert "--diff: no patch was verified, so there is no fix.patch" in done.stdout + done.stderr
+    assert not (tmp_path / "fix.patch").exists()
