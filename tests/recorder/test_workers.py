@@ -45,7 +45,9 @@ def test_workers_of_a_pass_that_was_cut_short_end(tmp_path):
         print(len(multiprocessing.active_children()))
     loader = DataLoader(data, batch_size=2, num_workers=2, persistent_workers=True, shuffle=True)
     for epoch in range(5):
-        print(*(x.numel() for (x,) in loader), len(multiprocessing.active_children()))
+        for (x,) in loader:
+            print(x.numel(), end=" ")
+        print(len(multiprocessing.active_children()))
     del loader
     print(len(multiprocessing.active_children()))
     """
