@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from limits import tell
 
 if TYPE_CHECKING:
-    from ddpdoctor.blame.standstill import Process
+    from ddpdoctor.blame.hang_snapshot import Process
     from ddpdoctor.model import Where
     from ddpdoctor.recorder.events.schema import Event
 
@@ -124,7 +124,7 @@ def _measure(folder: Path, ranks: int, planted: Planted) -> int:
 
 def write_job(folder: Path, ranks: int, planted: Planted) -> None:
     """The records and the stacks of all ranks."""
-    from ddpdoctor.blame.standstill import Standstill
+    from ddpdoctor.blame.hang_snapshot import HangSnapshot
     from ddpdoctor.hang import snapshots
     from ddpdoctor.recorder.events.schema import encode
 
@@ -136,7 +136,7 @@ def write_job(folder: Path, ranks: int, planted: Planted) -> None:
         lines = [encode(event, getattr(event, "time", 0.0)) for event in _events(rank, ranks, planted)]
         (records / f"{rank}.jsonl").write_text("\n".join(lines) + "\n")
     processes = tuple(_process(rank, planted) for rank in recorded)
-    snapshots.write(Standstill(processes, 60.0, ranks, 600.0), folder / "standstill")
+    snapshots.write(HangSnapshot(processes, 60.0, ranks, 600.0), folder / "standstill")
 
 
 def _events(rank: int, ranks: int, planted: Planted) -> Iterator[Event]:
@@ -179,7 +179,7 @@ def _last(rank: int, planted: Planted, at: Where) -> Iterator[Event]:
 
 def _process(rank: int, planted: Planted) -> Process:
     from ddpdoctor.blame.frames import Frame
-    from ddpdoctor.blame.standstill import Doing, Process
+    from ddpdoctor.blame.hang_snapshot import Doing, Process
 
     host, waits = f"node{rank // NPROC}", Doing.WAITS
     main = Frame("main", SCRIPT, 55)

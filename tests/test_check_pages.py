@@ -79,7 +79,7 @@ def test_names_are_unique():
 def test_a_check_is_one_file_with_one_class(file: Path):
     classes = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.ClassDef)]
     bases = [ast.unparse(base) for kind in classes for base in kind.bases]
-    assert bases.count("Check") + bases.count("StandstillCheck") == 1
+    assert bases.count("Check") + bases.count("HangCheck") == 1
 
 
 @each_file

@@ -13,10 +13,10 @@ from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Ro
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.gloo_abort import SIZES, bytes_of
+from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.instances import by_value, shown_at
 from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch, other_gradients
 from ddpdoctor.trace.source_causes import guarded_collective
-from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _DETAIL = (
     r"Detected mismatch between collectives on ranks\. Rank (?P<a>\d+) is running (?:inconsistent )?collective: "
@@ -57,7 +57,7 @@ _EVERY_GRADIENT = (
 )
 
 
-class CollectiveMismatch(StandstillCheck):
+class CollectiveMismatch(HangCheck):
     """Ranks ran different collectives at the same position.
 
     What it finds:

@@ -10,7 +10,7 @@ from ddpdoctor.blame.causes import (
     Unseen,
 )
 from ddpdoctor.blame.frames import where_in
-from ddpdoctor.blame.standings import late_ranks
+from ddpdoctor.blame.hang_analysis import late_ranks
 from ddpdoctor.blame.tree import show
 from ddpdoctor.blame.wording import all_do, at, cause_fields, doing, for_seconds, others_wait, verb, who
 from ddpdoctor.check import reports
@@ -21,7 +21,7 @@ from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Source, Where
 from ddpdoctor.redact import quote
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.standstill_check import StandstillCheck
+from ddpdoctor.trace.hang_check import HangCheck
 
 _SAME_ORDER = "call the same collectives in the same order on every rank"
 _CALLED_ALONE = (
@@ -30,7 +30,7 @@ _CALLED_ALONE = (
 )
 
 
-class CollectiveNotJoined(StandstillCheck):
+class CollectiveNotJoined(HangCheck):
     """Some ranks wait in a collective that others never join.
 
     What it finds:

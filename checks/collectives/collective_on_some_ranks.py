@@ -8,15 +8,15 @@ from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.sequence import called_alone, divergence_of
-from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FIX_FORWARD = "model.module(x)     # the module without DDP: its forward waits for no rank"
 _FIX_CALL = "call it on every rank, outside the condition on the rank\nif rank == 0:\n    ...    # no collectives here"
 
 
-class CollectiveOnSomeRanks(StandstillCheck):
+class CollectiveOnSomeRanks(HangCheck):
     """A collective runs on some ranks only.
 
     What it finds:

@@ -13,6 +13,7 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.clock_exits import clock_exit
 from ddpdoctor.trace.gloo_abort import aborted_calls
+from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_of_the_infinite
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
@@ -28,7 +29,6 @@ from ddpdoctor.trace.loop_exits import (
     training_passes,
 )
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _FIX_SKIPPED = (
     "skip = skip.float()    # this rank's decision, as a tensor\ndist.all_reduce(skip)\n"
@@ -56,7 +56,7 @@ _WHY_SKIPPED = (
 )
 
 
-class LocalDecision(StandstillCheck):
+class LocalDecision(HangCheck):
     """Ranks left a loop at different steps, because each of them decided for itself.
 
     What it finds:

@@ -13,10 +13,10 @@ from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.standstill_check import StandstillCheck
+from ddpdoctor.trace.hang_check import HangCheck
 
 
-class LongWorkOnOneRank(StandstillCheck):
+class LongWorkOnOneRank(HangCheck):
     """One rank works outside collectives until the others reach the timeout.
 
     What it finds:

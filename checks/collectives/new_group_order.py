@@ -16,14 +16,14 @@ from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import quote
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.new_groups import first_difference, groups_made, out_of_order
-from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _MOST_RANKS = 8
 """Of a circle, in the headline."""
 
 
-class NewGroupOrder(StandstillCheck):
+class NewGroupOrder(HangCheck):
     """Ranks create process groups in different orders, or only the members create them.
 
     What it finds:

@@ -14,6 +14,7 @@ from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
+from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.raised import (
     as_raised,
     innermost,
@@ -22,7 +23,6 @@ from ddpdoctor.trace.raised import (
     place_in_worker,
     remedy,
 )
-from ddpdoctor.trace.standstill_check import StandstillCheck
 
 _CONNECTION_WARNING = re.compile(
     r"^(?:\[rank\d+\]:)?\s*frame #\d+: |TCPStore\.cpp|socket\.cpp|Exception raised from "
@@ -89,7 +89,7 @@ _FIX_STATUS = {
 """By the exit status of a shell that cannot run a program, or does not find it."""
 
 
-class RankFailedFirst(StandstillCheck):
+class RankFailedFirst(HangCheck):
     """One rank failed first, and the others failed because of it.
 
     What it finds:

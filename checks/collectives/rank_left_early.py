@@ -11,13 +11,13 @@ from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.exit_disconnect import issued
+from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import early_return
-from ddpdoctor.trace.standstill_check import StandstillCheck
 
 
-class RankLeftEarly(StandstillCheck):
+class RankLeftEarly(HangCheck):
     """A rank ended its script while others still wait for it.
 
     What it finds:

@@ -1,11 +1,11 @@
 from ddpdoctor.blame.causes import BlockedOutside
+from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.blame.place import PlaceKind
-from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.blame.wording import all_do, cause_fields, others_wait, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.standstill_check import StandstillCheck
+from ddpdoctor.trace.hang_check import HangCheck
 
 _FIX = {
     PlaceKind.LOADER: "see what the worker does at this line; DataLoader(..., timeout=60) raises where no batch "
@@ -26,7 +26,7 @@ _FIX_STOPPED = (
 _FIX_OTHER = "see what it does at this line, and call the same collectives in the same order on every rank"
 
 
-class StuckOutsideCollectives(StandstillCheck):
+class StuckOutsideCollectives(HangCheck):
     """A rank is blocked in something other than a collective.
 
     What it finds:

@@ -18,6 +18,7 @@ from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace, several
 from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.loading import (
     Round,
     begun_rounds,
@@ -28,7 +29,6 @@ from ddpdoctor.trace.loading import (
 )
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
-from ddpdoctor.trace.standstill_check import StandstillCheck
 from ddpdoctor.trace.training import TrainingStep
 
 _WHY = (
@@ -43,7 +43,7 @@ _EXHAUSTED = "one rank that exhausted inputs"
 """Raised by torch's Join on all ranks, under throw_on_early_termination."""
 
 
-class UnevenBatches(StandstillCheck):
+class UnevenBatches(HangCheck):
     """Ranks run different numbers of batches, and those with more wait for those with fewer.
 
     What it finds:
@@ -93,7 +93,7 @@ class UnevenBatches(StandstillCheck):
         return Passed(_passed(stall, batches))
 
     def examine_run(self, trace: Trace) -> Judgement:
-        return self.cause_of_standstill(trace) or self.examine_ended(trace)
+        return self.cause_of_hang(trace) or self.examine_ended(trace)
 
     def examine_ended(self, trace: Trace) -> Judgement:
         everybody = trace.recordings()

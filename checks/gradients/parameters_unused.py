@@ -13,16 +13,16 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.standstill_check import StandstillCheck
 from ddpdoctor.trace.training import TrainingStep
 
 _INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 
 
-class ParametersUnused(StandstillCheck):
+class ParametersUnused(HangCheck):
     """A parameter got no gradient on some or all ranks.
 
     What it finds:

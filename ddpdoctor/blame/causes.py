@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ddpdoctor.blame.hang_snapshot import ActiveException
 from ddpdoctor.blame.place import Place
-from ddpdoctor.blame.standing import Standing
-from ddpdoctor.blame.standstill import Handled
+from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.model import Confidence, Evidence, Where
 
 Members: TypeAlias = "tuple[int, ...] | None"
@@ -46,7 +46,7 @@ class Call:
 class BlockedOutside(Cause):
     """Ranks wait for something that is no rank: a lock, a pipe, a DataLoader worker, a person."""
 
-    state: Standing
+    state: RankState
     """Of the first of them."""
 
 
@@ -54,7 +54,7 @@ class BlockedOutside(Cause):
 class WorksAlone(Cause):
     """Ranks compute, read, write or sleep while the others wait for them."""
 
-    state: Standing
+    state: RankState
     seconds: float
     """Since the last sign of progress; 0 where nobody had watched."""
     timeout: float | None
@@ -67,7 +67,7 @@ class WorksAlone(Cause):
 class IsElsewhere(Cause):
     """Ranks are on another line than those that wait for them, and what they do there is not known."""
 
-    state: Standing
+    state: RankState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +137,7 @@ class NoPartner(Cause):
     what: str
     at: Where | None
     rank: int
-    peer: Standing
+    peer: RankState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,14 +239,14 @@ class LeftBackwardOut(Cause):
 class EndedEarly(Cause):
     """Ranks ended their script with status 0 while others wait for them."""
 
-    state: Standing
+    state: RankState
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailedAndWaits(Cause):
     """Ranks raised, and wait for the others before their exception can end them."""
 
-    handled: Handled
+    handled: ActiveException
     own_wait: Place
     """In what they wait."""
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddpdoctor.blame.causes import Cause
 from ddpdoctor.blame.frames import Frame, is_of_script
-from ddpdoctor.blame.standing import Standing
-from ddpdoctor.blame.standings import Standings
+from ddpdoctor.blame.hang_analysis import HangAnalysis
+from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.blame.tree import Node, merge
 from ddpdoctor.blame.wording import all_do, doing, who
 from ddpdoctor.figures import Call, Figure, Section, Stacks, Waiter, WaitsFor
@@ -18,10 +18,10 @@ MOST_STATES = 12
 _MOST_CALLS = 300
 
 
-def hang_section(job: Standings, cause: Cause | None) -> Section:
-    """What a standstill looked like."""
+def hang_section(job: HangAnalysis, cause: Cause | None) -> Section:
+    """What the hang looked like."""
     culprits = cause.culprits if cause else ()
-    processes = {rank: standing.process for rank, standing in job.ranks.items() if standing.process}
+    processes = {rank: state.process for rank, state in job.ranks.items() if state.process}
     stacks = {rank: process.stack for rank, process in processes.items() if process.stack}
     figures: list[Figure] = [waits_for(job, cause)] if job.ranks else []
     if stacks:
@@ -29,12 +29,12 @@ def hang_section(job: Standings, cause: Cause | None) -> Section:
     return Section("Where the job stands still", figures=tuple(figures))
 
 
-def waits_for(job: Standings, cause: Cause | None) -> WaitsFor:
+def waits_for(job: HangAnalysis, cause: Cause | None) -> WaitsFor:
     """The wait-for graph, ranks in an equal state as one node, culprits last."""
     culprits = set(cause.culprits) if cause else set()
     states: dict[tuple[bool, str], list[int]] = {}
-    for rank, standing in job.ranks.items():
-        states.setdefault((rank in culprits, doing(standing) + _group(job, standing)), []).append(rank)
+    for rank, state in job.ranks.items():
+        states.setdefault((rank in culprits, doing(state) + _group(job, state)), []).append(rank)
     ordered = sorted(states, key=lambda state: len(states[state]), reverse=True)
     shown = _most(ordered)
     nodes = tuple(_waiter(job, cause, state, states, shown) for state in shown)
@@ -43,9 +43,9 @@ def waits_for(job: Standings, cause: Cause | None) -> WaitsFor:
     return WaitsFor("Who waits for whom", nodes, note)
 
 
-def _group(job: Standings, standing: Standing) -> str:
+def _group(job: HangAnalysis, state: RankState) -> str:
     """`` in the group of ranks 0-1``, where a rank waits in a collective of fewer than all."""
-    group = standing.group
+    group = state.group
     return f", in the group of {ranks_phrase(group)}" if group and set(group) < set(job.ranks) else ""
 
 
@@ -57,7 +57,7 @@ def _most(by_size: Sequence[tuple[bool, str]]) -> list[tuple[bool, str]]:
 
 
 def _waiter(
-    job: Standings,
+    job: HangAnalysis,
     cause: Cause | None,
     state: tuple[bool, str],
     states: Mapping[tuple[bool, str], Sequence[int]],
@@ -74,7 +74,7 @@ def _waiter(
     return Waiter(ranks_phrase(ranks), sentence[len(who(ranks)) :].strip(), targets, state[0])
 
 
-def _late(job: Standings, rank: int) -> Iterator[int]:
+def _late(job: HangAnalysis, rank: int) -> Iterator[int]:
     """The ranks for which one waits."""
     for meeting in job.graph.stands.get(rank, ()):
         yield from job.graph.late[meeting]

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
-from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
 from ddpdoctor.blame.thresholds import (
     HANG_SECONDS,
     LEAST_TIMEOUT,
@@ -87,16 +87,16 @@ def _works(worker: Process) -> bool:
     return worker.doing in _WORKING or worker.changes or worker.stack != worker.again
 
 
-def standstill_state(standstill: Standstill) -> JobState:
+def snapshot_state(snapshot: HangSnapshot) -> JobState:
     """What the ranks on these hosts did between the looks at them."""
-    ranks = [process for process in standstill.processes if process.role is ProcessRole.RANK]
-    return job_state([rank_activity(rank, place_of(rank), _workers_of(rank, standstill)) for rank in ranks])
+    ranks = [process for process in snapshot.processes if process.role is ProcessRole.RANK]
+    return job_state([rank_activity(rank, place_of(rank), _workers_of(rank, snapshot)) for rank in ranks])
 
 
-def _workers_of(rank: Process, standstill: Standstill) -> tuple[Process, ...]:
+def _workers_of(rank: Process, snapshot: HangSnapshot) -> tuple[Process, ...]:
     return tuple(
         process
-        for process in standstill.processes
+        for process in snapshot.processes
         if process.role is ProcessRole.WORKER and (process.host, process.rank) == (rank.host, rank.rank)
     )
 
@@ -199,7 +199,7 @@ class HangDetector:
         self._end_pause(now)
 
     def accept(self) -> None:
-        """Take the present standstill for known: it is no hang again until there is progress."""
+        """Take the present hang for known: it is no hang again until there is progress."""
         self._known = self._since
 
     def _end_pause(self, moved: float) -> None:
@@ -221,7 +221,7 @@ class HangDetector:
         return self._wakes_at
 
     def _limit(self, away: Sequence[Observation]) -> float:
-        """Seconds until a standstill is a hang; who has left does not come back."""
+        """Seconds until a lack of progress is a hang; who has left does not come back."""
         if self._hang_after is not None:
             return self._hang_after
         gone = all(rank.activity is RankActivity.LEFT for rank in away)

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from ddpdoctor.blame.frames import Frame, function, of_script, where_of
-from ddpdoctor.blame.standstill import Doing, Process
+from ddpdoctor.blame.hang_snapshot import Doing, Process
 from ddpdoctor.model import Where
 
 

@@ -1,4 +1,4 @@
-"""The order in which the possible causes of a standstill are looked at, whatever is known of the job.
+"""The order in which the possible causes of a hang are looked at, whatever is known of the job.
 
 Who is stuck is usually the victim. The blame follows the waits: to ranks that wait for no rank, which are blocked, at
 work, gone or out of sight; or, where all wait for each other, to the first position at which they diverged.
@@ -7,11 +7,11 @@ work, gone or out of sight; or, where all wait for each other, to the first posi
 from __future__ import annotations
 
 from ddpdoctor.blame.causes import Cause
-from ddpdoctor.blame.standings import Standings
+from ddpdoctor.blame.hang_analysis import HangAnalysis
 
 
-def cause_of(job: Standings) -> Cause | None:
-    """The one cause of a standstill; None where there is none, or where no rank waits in vain."""
+def cause_of(job: HangAnalysis) -> Cause | None:
+    """The one cause of a hang; None where there is none, or where no rank waits in vain."""
     if job.judged_already:
         return None
     apart = job.groups_differ() or job.calls_differ()

@@ -1,4 +1,4 @@
-"""How ranks that stand still are put into sentences; what the checks that tell of a standstill share."""
+"""Sentences about ranks that hang, shared by the checks that report a hang."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from ddpdoctor.blame.causes import Cause
+from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
-from ddpdoctor.blame.standing import Standing
-from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.model import Where
 from ddpdoctor.text import ranks_phrase
 
@@ -94,7 +94,7 @@ def for_seconds(seconds: float | None) -> str:
     return f" for {seconds:.0f} s" if seconds and seconds >= 1 else ""
 
 
-def all_do(ranks: tuple[int, ...], first: Standing) -> str:
+def all_do(ranks: tuple[int, ...], first: RankState) -> str:
     """``ranks 1-3 wait in Queue.get at train.py:12``, as the first of them does."""
     phrase = doing(first)
     if len(ranks) > 1:
@@ -103,25 +103,25 @@ def all_do(ranks: tuple[int, ...], first: Standing) -> str:
     return f"{who(ranks)} {phrase}"
 
 
-def doing(standing: Standing) -> str:
+def doing(state: RankState) -> str:
     """What a rank does, for a sentence whose subject it is: ``waits in Queue.get at train.py:12``."""
-    if standing.left:
-        return _LEFT.get(standing.left, "has ended")
-    if standing.stopped:
-        return f"{_STOPPED}{at(standing.where)}"
-    if standing.place is None:
-        return _unseen(standing)
-    return f"{_verb(standing, standing.place)}{at(standing.where)}{_worker(standing)}"
+    if state.left:
+        return _LEFT.get(state.left, "has ended")
+    if state.stopped:
+        return f"{_STOPPED}{at(state.where)}"
+    if state.place is None:
+        return _unseen(state)
+    return f"{_verb(state, state.place)}{at(state.where)}{_worker(state)}"
 
 
-def _unseen(standing: Standing) -> str:
-    if standing.process is None:
-        return standing.last or "was not seen"
-    return "has ended" if standing.process.doing is Doing.GONE else "did not show its stack"
+def _unseen(state: RankState) -> str:
+    if state.process is None:
+        return state.last or "was not seen"
+    return "has ended" if state.process.doing is Doing.GONE else "did not show its stack"
 
 
-def _verb(standing: Standing, place: Place) -> str:
-    process = standing.process
+def _verb(state: RankState, place: Place) -> str:
+    process = state.process
     if place.waits:
         return f"waits in {place.title}"
     if place.kind in _SELF:
@@ -139,9 +139,9 @@ def _verb(standing: Standing, place: Place) -> str:
     return "is"
 
 
-def _worker(standing: Standing) -> str:
+def _worker(state: RankState) -> str:
     """Where the DataLoader worker is for which the rank waits."""
-    worker = standing.stuck_worker
+    worker = state.stuck_worker
     place = place_of(worker) if worker else None
     if worker is not None and worker.doing is Doing.STOPPED:
         return f"; worker process {worker.pid} {_STOPPED}{at(place.where) if place else ''}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ddpdoctor import registry
-from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.hang.flight.dumped_job import CAUSES
 from ddpdoctor.hang.flight.folder import Dumps, files_of, read_files
@@ -65,7 +65,7 @@ def judge_dumps(
     dumps = read_files(files)
     if not dumps.ranks:
         raise UsageError(_why_none(dumps))
-    trace = Trace((), standstill=Standstill(flight=dumps.ranks, unseen=dumps.left_out))
+    trace = Trace((), snapshot=HangSnapshot(flight=dumps.ranks, unseen=dumps.left_out))
     checks = {check.code: check for check in map(registry.by_cause, CAUSES)}
     verdicts = judge(Source.RUN, [checks[code] for code in sorted(checks)], trace, log)
     read = f"read {plural(len(dumps.ranks), 'dump')}, of {ranks_phrase(dumps.ranks)}"

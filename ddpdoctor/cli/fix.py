@@ -21,7 +21,7 @@ from ddpdoctor.cli.options import CheckOptions, FixOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
 from ddpdoctor.fix import unavailable
-from ddpdoctor.fix.shadow import Shadow
+from ddpdoctor.fix.changed_copy import Shadow
 from ddpdoctor.fix.write import Refused, why_not_restorable, write_all
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import began_at, is_as_it_ran, read_job, read_trace, working_directory

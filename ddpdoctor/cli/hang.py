@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from ddpdoctor.blame.liveness import standstill_state
-from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
+from ddpdoctor.blame.liveness import snapshot_state
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import HangSource, report_of
 from ddpdoctor.cli.options import HangOptions
@@ -89,8 +89,8 @@ def _by_flight(folder: Path) -> HangSource:
         dumps = read_folder(folder)
     except Refused as why:
         raise UsageError(f"--flight-recorder {quote(str(folder))}: {why}") from None
-    standstill = Standstill(flight=dumps.ranks, unseen=dumps.left_out)
-    return HangSource(Trace(ranks=(), standstill=standstill), since=first_written([folder]))
+    snapshot = HangSnapshot(flight=dumps.ranks, unseen=dumps.left_out)
+    return HangSource(Trace(ranks=(), snapshot=snapshot), since=first_written([folder]))
 
 
 def _by_folders(folders: Sequence[Path]) -> HangSource:
@@ -100,21 +100,21 @@ def _by_folders(folders: Sequence[Path]) -> HangSource:
     job = read_job(folders[0]) if len(folders) == 1 and not snapshots.is_kept(folders[0]) else None
     if job is not None:
         trace = read_trace(folders[0])
-        if trace.standstill is None:
+        if trace.snapshot is None:
             raise UsageError(f"{quote(str(folders[0]))} holds a run that did not hang")
         return HangSource(trace, command=job[0].words, since=first_written(folders))
     try:
-        standstill = snapshots.read(*folders)
-        trace = live_trace(standstill, read_records(*folders))
-        state, script = standstill_state(standstill), _script(standstill)
+        snapshot = snapshots.read(*folders)
+        trace = live_trace(snapshot, read_records(*folders))
+        state, script = snapshot_state(snapshot), _script(snapshot)
         return HangSource(trace, state, script, since=first_written(folders))
     except Refused as why:
         raise UsageError(f"{', '.join(quote(str(folder)) for folder in folders)}: {why}") from None
 
 
-def _script(standstill: Standstill) -> tuple[str, ...]:
+def _script(snapshot: HangSnapshot) -> tuple[str, ...]:
     """What the ranks ran; empty where that is not told, or was too long to be kept as a whole."""
-    command = next((process.command for process in standstill.ranks.values()), "")
+    command = next((process.command for process in snapshot.ranks.values()), "")
     try:
         return script_of(tuple(shlex.split(command)))
     except ValueError:
@@ -133,14 +133,14 @@ def _live(pids: Sequence[int], progress: Progress) -> HangSource | None:
             raise UsageError(
                 "no process on this host has RANK in its environment; pass the process id of the launcher"
             )
-        standstill = attach.look_at(jobs[0], progress.stage)
+        snapshot = attach.look_at(jobs[0], progress.stage)
     except NoJob as why:
         raise UsageError(str(why)) from None
     records = jobs[0].records
     recorded = read_run(records) if records and records.is_dir() else Recorded()
     return HangSource(
-        live_trace(standstill, recorded),
-        standstill_state(standstill),
+        live_trace(snapshot, recorded),
+        snapshot_state(snapshot),
         script_of(jobs[0].command),
         records,
         time.time() - jobs[0].age,
@@ -179,7 +179,7 @@ def _keep(source: HangSource, folder: str | None) -> None:
         return
     with writing(folder, "--dump"):
         staging = _staging(folder)
-        snapshots.write(source.trace.standstill or Standstill(), staging, source.records)
+        snapshots.write(source.trace.snapshot or HangSnapshot(), staging, source.records)
         mask_files(staging, os.environ)
         snapshots.move_into(staging, Path(folder))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ddpdoctor import registry
 from ddpdoctor.blame.causes import NeverCame
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.blame.liveness import JobState
-from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.judge import Verdict, compose
 from ddpdoctor.model import Level, Passed, Report, Source
 from ddpdoctor.text import quote_command
@@ -32,24 +32,24 @@ class HangSource:
 def report_of(source: HangSource, started: float) -> Report:
     """The report of a look that began at a time of the monotonic clock."""
     verdict = _verdict(source)
-    trace, standstill = source.trace, source.trace.standstill or Standstill()
-    ranks = sorted({*standstill.ranks, *standstill.flight})
+    trace, snapshot = source.trace, source.trace.snapshot or HangSnapshot()
+    ranks = sorted({*snapshot.ranks, *snapshot.flight})
     run = {
-        **_size(standstill, len(ranks)),
+        **_size(snapshot, len(ranks)),
         "script": quote_command(source.command) if source.command else None,
         "hang": {
             "state": source.state.value,
             "world_size": trace.world_size,
-            "processes": _rows(standstill),
+            "processes": _rows(snapshot),
         },
     }
-    notes = () if verdict.findings and not standstill.flight else standstill.unseen
+    notes = () if verdict.findings and not snapshot.flight else snapshot.unseen
     return compose([verdict], run, started, fail_on=Level.FAIL, notes=notes, since=source.since)
 
 
-def _size(standstill: Standstill, ranks: int) -> dict[str, int]:
+def _size(snapshot: HangSnapshot, ranks: int) -> dict[str, int]:
     """Ranks of a node and nodes, where each has as many; else all ranks."""
-    hosts = len({process.host for process in standstill.processes}) or 1
+    hosts = len({process.host for process in snapshot.processes}) or 1
     return {"nproc": ranks, "nnodes": 1} if ranks % hosts else {"nproc": ranks // hosts, "nnodes": hosts}
 
 
@@ -68,7 +68,7 @@ def _verdict(source: HangSource) -> Verdict:
     return Verdict(check, Source.RUN, findings=(finding,))
 
 
-def _rows(standstill: Standstill) -> list[dict[str, object]]:
+def _rows(snapshot: HangSnapshot) -> list[dict[str, object]]:
     """Each process, for programs."""
     return [
         {
@@ -82,5 +82,5 @@ def _rows(standstill: Standstill) -> list[dict[str, object]]:
             "stack": [str(frame) for frame in process.stack],
             "native": list(process.native),
         }
-        for process in standstill.processes
+        for process in snapshot.processes
     ]

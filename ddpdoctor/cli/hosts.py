@@ -14,7 +14,7 @@ from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.job.command import RECORD
-from ddpdoctor.job.job_folder import ENDING, JOB, STANDSTILL
+from ddpdoctor.job.job_folder import ENDING, JOB, SNAPSHOT
 from ddpdoctor.job.several_hosts import HOSTS, read_hosts
 from ddpdoctor.judge import Verdict
 from ddpdoctor.launch import UNNUMBERED, Launch
@@ -277,7 +277,7 @@ class Hosts:
 def _files(folder: Path) -> list[Path]:
     """The files of a job that are judged, the most important first."""
     ranked = [folder / JOB, folder / ENDING, *sorted((folder / RECORD).glob("*.jsonl"))]
-    ranked += sorted(path for path in (folder / STANDSTILL).rglob("*") if path.is_file())
+    ranked += sorted(path for path in (folder / SNAPSHOT).rglob("*") if path.is_file())
     rest = sorted(path for path in folder.rglob("*") if path.suffix in (".log", ".json") and path.is_file())
     return [path for path in dict.fromkeys([*ranked, *rest]) if path.exists()]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.blame.liveness import JobState, standstill_state
-from ddpdoctor.blame.standstill import ProcessRole, Standstill
+from ddpdoctor.blame.hang_snapshot import HangSnapshot, ProcessRole
+from ddpdoctor.blame.liveness import JobState, snapshot_state
 from ddpdoctor.files import written_at
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.flight.folder import files_of, place_in, read_files
@@ -63,7 +63,7 @@ def _numbered(job: Job) -> Job | None:
     return replace(job, ranks=ranks, world_size=job.world_size or len(ranks))
 
 
-def look_at(job: Job, stage: Callable[[str], None]) -> Standstill:
+def look_at(job: Job, stage: Callable[[str], None]) -> HangSnapshot:
     """The job as it stands, or as it goes on.
 
     Args:
@@ -74,19 +74,19 @@ def look_at(job: Job, stage: Callable[[str], None]) -> Standstill:
     """
     stage(f"looking at {plural(len(job.ranks), 'rank')}")
     records = job.records if job.records and job.records.is_dir() else None
-    standstill = capture(job.ranks, records=records, native=False)
-    if standstill_state(standstill) is not JobState.MOVES:
+    snapshot = capture(job.ranks, records=records, native=False)
+    if snapshot_state(snapshot) is not JobState.MOVES:
         stage(f"checking for {LOOKS - 1} s whether they make progress")
-        standstill = capture(job.ranks, records=records, looks=LOOKS)
-    _verify(standstill)
-    flight = standstill.flight or _left_dumps(job)
+        snapshot = capture(job.ranks, records=records, looks=LOOKS)
+    _verify(snapshot)
+    flight = snapshot.flight or _left_dumps(job)
     return replace(
-        standstill, world_size=job.world_size, flight=flight, unseen=(*standstill.unseen, *_elsewhere(job))
+        snapshot, world_size=job.world_size, flight=flight, unseen=(*snapshot.unseen, *_elsewhere(job))
     )
 
 
-def _verify(standstill: Standstill) -> None:
-    ranks = [process for process in standstill.processes if process.role is ProcessRole.RANK]
+def _verify(snapshot: HangSnapshot) -> None:
+    ranks = [process for process in snapshot.processes if process.role is ProcessRole.RANK]
     reasons = {rank.unseen for rank in ranks}
     if all(rank.unseen for rank in ranks):
         raise NoJob(f"no stack of any rank can be read: {'; '.join(sorted(reasons))}")

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
 from ddpdoctor.blame.thresholds import LOOK_SECONDS
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.heartbeats import handled_by
@@ -39,7 +39,7 @@ def capture(
     seconds: float = 0.0,
     looks: int = 2,
     native: bool = True,
-) -> Standstill:
+) -> HangSnapshot:
     """Look at a job.
 
     Args:
@@ -59,7 +59,7 @@ def capture(
     processes = [_process(pid, pids.get(workers.get(pid, pid)), pid in workers, taken) for pid in known]
     processes = [replace(process, handles=handled_by(records, process.pid)) for process in processes]
     flight, refused = _flights(pids, taken[0].answers)
-    return Standstill(
+    return HangSnapshot(
         tuple(_with_native(processes) if native else processes), seconds, flight=flight, unseen=refused
     )
 
@@ -97,8 +97,8 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
 
 def _with_native(processes: Sequence[Process]) -> Iterable[Process]:
     """The same, with native frames of those that stand: to read them halts a process for longer."""
-    standing = [process.pid for process in processes if _is_at_one_place(process)]
-    native = take_native(standing)
+    state = [process.pid for process in processes if _is_at_one_place(process)]
+    native = take_native(state)
     return (_in_native(process, native.get(process.pid, ())) for process in processes)
 
 

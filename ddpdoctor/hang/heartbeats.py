@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.standstill import Handled
+from ddpdoctor.blame.hang_snapshot import ActiveException
 
 NOW = ".now"
 """How the file ends, in the folder of records."""
@@ -29,7 +29,7 @@ class Heartbeat:
     """The innermost frames, outermost first."""
     main: bool = True
     """Whether it is the main thread that is there; else it is another one, which trains."""
-    handles: Handled | None = None
+    handles: ActiveException | None = None
     """An exception, where it has been in one place for a second."""
 
 
@@ -45,16 +45,16 @@ def read_heartbeat(file: Path) -> Heartbeat | None:
         return None
 
 
-def _handled(values: dict[str, Any] | None) -> Handled | None:
+def _handled(values: dict[str, Any] | None) -> ActiveException | None:
     if values is None:
         return None
     frames = tuple(Frame(*frame) for frame in values["frames"])
-    return Handled(
+    return ActiveException(
         values["type"], values["message"], frames, Frame(*values["tried"]), Frame(*values["holder"])
     )
 
 
-def handled_by(records: Path | None, pid: int) -> Handled | None:
+def handled_by(records: Path | None, pid: int) -> ActiveException | None:
     """The exception that a process said last to be handling; None where our recorder is not in there."""
     files = records.glob(f"{pid}-*{NOW}") if records else ()
     beat = max(filter(None, map(read_heartbeat, files)), key=lambda beat: beat.time, default=None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ddpdoctor.blame.frames import Frame, is_of_recorder
-from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.hang.heartbeats import recorders_threads
 from ddpdoctor.hang.recorder_answers import Answer, ask
 from ddpdoctor.hang.stacks import MainThread, look_into

@@ -1,6 +1,6 @@
-"""A standstill as a folder: written on each host, copied together, read wherever somebody has time to look.
+"""A hang snapshot as a folder: written on each host, copied together, read wherever somebody has time to look.
 
-Each host writes ``<host>-<pid>.standstill.json`` and its dumps beside it, so that folders merge by copying. A folder
+Each host writes ``<host>-<pid>.snapshot.json`` and its dumps beside it, so that folders merge by copying. A folder
 may come from anybody: everything in it is checked before it is believed, and bounded.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.blame.standstill import Process, Standstill
+from ddpdoctor.blame.hang_snapshot import HangSnapshot, Process
 from ddpdoctor.files import write_json
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
@@ -23,7 +23,7 @@ from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.text import listing
 
 SCHEMA = 1
-ENDING = ".standstill.json"
+ENDING = ".snapshot.json"
 LARGEST = 64 << 20
 """Bytes of one file; a thousand processes with deep stacks have 20 MB."""
 MOST_FILES = 10_000
@@ -38,7 +38,7 @@ _LARGEST_NUMBER = 1e12
 
 
 @dataclass(frozen=True)
-class StoredStandstill:
+class StoredSnapshot:
     """What the file of one host says."""
 
     schema: int
@@ -51,27 +51,27 @@ class StoredStandstill:
     processes: tuple[Process, ...]
 
 
-def write(standstill: Standstill, folder: Path, records: Path | None = None) -> None:
+def write(snapshot: HangSnapshot, folder: Path, records: Path | None = None) -> None:
     """Write it into a folder, which may hold those of other hosts.
 
     Args:
         records: what our recorder wrote of its processes is copied from there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    first = min(standstill.processes, key=lambda process: process.pid, default=Process(os.getpid(), None))
+    first = min(snapshot.processes, key=lambda process: process.pid, default=Process(os.getpid(), None))
     name = f"{_OF_A_NAME.sub('_', first.host) or 'host'}-{first.pid}"
     flight = {}
-    for rank, dump in standstill.flight.items():
+    for rank, dump in snapshot.flight.items():
         flight[str(rank)] = f"{name}_rank_{rank}"
         shutil.copyfile(dump.file, folder / flight[str(rank)])
-    kept = StoredStandstill(
+    kept = StoredSnapshot(
         SCHEMA,
-        standstill.seconds,
-        standstill.world_size,
-        standstill.timeout,
-        standstill.unseen,
+        snapshot.seconds,
+        snapshot.world_size,
+        snapshot.timeout,
+        snapshot.unseen,
         flight,
-        standstill.processes,
+        snapshot.processes,
     )
     write_json(folder / f"{name}{ENDING}", asdict(kept))
     if records is not None:
@@ -94,11 +94,11 @@ def move_into(staging: Path, folder: Path) -> None:
 
 
 def is_kept(folder: Path) -> bool:
-    """Whether a standstill lies in a folder, or in folders right below it."""
+    """Whether a hang snapshot lies in a folder, or in folders right below it."""
     return next(iter(_files(folder)), None) is not None
 
 
-def read(*folders: Path) -> Standstill:
+def read(*folders: Path) -> HangSnapshot:
     """What all hosts wrote into some folders, or into folders right below them, as one.
 
     Raises:
@@ -118,10 +118,10 @@ def _files(folder: Path) -> Iterable[Path]:
         yield from (file for file in folder.glob(pattern) if file.is_file() and not file.is_symlink())
 
 
-def merge(parts: Sequence[Standstill]) -> Standstill:
+def merge(parts: Sequence[HangSnapshot]) -> HangSnapshot:
     """What was seen on several hosts as one."""
     processes = {(process.host, process.pid): process for part in parts for process in part.processes}
-    return Standstill(
+    return HangSnapshot(
         tuple(processes.values()),
         max(part.seconds for part in parts),
         max((part.world_size for part in parts if part.world_size), default=None),
@@ -131,7 +131,7 @@ def merge(parts: Sequence[Standstill]) -> Standstill:
     )
 
 
-def _read(file: Path) -> Standstill:
+def _read(file: Path) -> HangSnapshot:
     try:
         kept = _content(file)
         here = {_beside(file, name): int(rank) for rank, name in kept.flight.items()}
@@ -146,10 +146,10 @@ def _read(file: Path) -> Standstill:
     unseen = kept.unseen
     if refused:
         unseen += (f"flight recorders that cannot be read: {listing(refused)}",)
-    return Standstill(kept.processes, kept.seconds, kept.world_size, kept.timeout, dumps.ranks, unseen)
+    return HangSnapshot(kept.processes, kept.seconds, kept.world_size, kept.timeout, dumps.ranks, unseen)
 
 
-def _content(file: Path) -> StoredStandstill:
+def _content(file: Path) -> StoredSnapshot:
     size = file.stat().st_size
     if size > LARGEST:
         raise Refused(f"it has {size >> 20} MiB; at most {LARGEST >> 20} MiB are read")
@@ -158,10 +158,10 @@ def _content(file: Path) -> StoredStandstill:
         raise ValueError("it is no JSON object")
     if plain.get("schema") != SCHEMA:
         raise Refused(f"its schema is {plain.get('schema')!r:.20}, and this version reads {SCHEMA}")
-    missing = [field.name for field in fields(StoredStandstill) if field.name not in plain]
+    missing = [field.name for field in fields(StoredSnapshot) if field.name not in plain]
     if missing:
         raise ValueError(f"it has no {missing[0]}")
-    return from_plain(StoredStandstill, _bounded(plain))
+    return from_plain(StoredSnapshot, _bounded(plain))
 
 
 def _bounded(value: Any, name: str = "") -> Any:

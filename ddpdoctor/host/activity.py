@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.blame.thresholds import (
     BUSY_SHARE,
     LONGEST_SPAN,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import is_of_recorder
-from ddpdoctor.blame.standstill import Doing, Process, Standstill
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process
 from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
@@ -31,7 +31,7 @@ from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
 
 JOB, ENDING, SOURCES = "job.json", "ending.json", "sources.json"
-STANDSTILL = "standstill"
+SNAPSHOT = "standstill"
 """The folder, inside the job's, of what was seen of it when it stood still."""
 EXACT = "exact"
 """The folder, inside the job's, of its second run in one process."""
@@ -135,8 +135,8 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
     numbers = _ranks_here(job, launch, recorded)
     alone = recorded.others[:1] if job.kind is JobKind.LINE and not recorded.ranks else ()
     recordings = dict(recorded.ranks) or dict(enumerate(alone))
-    standstill = _standstill(folder)
-    processes = standstill.ranks if standstill else {}
+    snapshot = _snapshot(folder)
+    processes = snapshot.ranks if snapshot else {}
     log = tail(folder / ERR)
     ranks = forgive([_rank(rank, recordings.get(rank), output, processes.get(rank)) for rank in numbers])
     return Trace(
@@ -154,7 +154,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         imagined=launch.imagined,
         exact=_exact(folder, job, recorded),
         others=tuple(other for other in recorded.others if other not in alone),
-        standstill=standstill,
+        snapshot=snapshot,
         oom_kills=stopped.oom_kills,
         slurm=sacct.read_end(folder, recorded.ranks, log),
         lost=(
@@ -186,10 +186,10 @@ def _ended_job(job: Job, ranks: Mapping[int, Recording], stopped: Stopped) -> Tr
     )
 
 
-def _standstill(folder: Path) -> Standstill | None:
+def _snapshot(folder: Path) -> HangSnapshot | None:
     """What was seen of the job when it stood still; None where nobody looked, or was killed while looking."""
     try:
-        return snapshots.read(folder / STANDSTILL)
+        return snapshots.read(folder / SNAPSHOT)
     except Refused:
         return None
 

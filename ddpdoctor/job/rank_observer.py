@@ -9,9 +9,9 @@ from pathlib import Path
 
 import psutil
 
+from ddpdoctor.blame.hang_snapshot import Doing, Process, ProcessRole
 from ddpdoctor.blame.liveness import Observation, RankActivity, rank_activity
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
-from ddpdoctor.blame.standstill import Doing, Process, ProcessRole
 from ddpdoctor.blame.thresholds import (
     BUSY_SHARE,
     FLOW_WAKES,

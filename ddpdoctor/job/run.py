@@ -17,7 +17,7 @@ from ddpdoctor.host.system import System
 from ddpdoctor.job import sacct, torchrun
 from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guarded import Ending, new_run_id, start
-from ddpdoctor.job.job_folder import STANDSTILL, Stopped, read_trace, write_ending, write_job, write_sources
+from ddpdoctor.job.job_folder import SNAPSHOT, Stopped, read_trace, write_ending, write_job, write_sources
 from ddpdoctor.job.output_forwarding import Stream
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.job.torchrun import ERR, OUT
@@ -221,7 +221,7 @@ class JobRun:
             self._supervisor.go_on()
         elif self._judgement.still >= suspected.still or self._supervisor.failed_at:
             return self._ends_it()
-        shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it went on while it was looked at
+        shutil.rmtree(self.folder / SNAPSHOT, ignore_errors=True)  # it went on while it was looked at
         return False
 
     def _ends_it(self) -> bool:
@@ -232,7 +232,7 @@ class JobRun:
             return True
         self._reported = self._supervisor.failed_at
         self._supervisor.accept()
-        shutil.rmtree(self.folder / STANDSTILL, ignore_errors=True)  # it is told, and may be over soon
+        shutil.rmtree(self.folder / SNAPSHOT, ignore_errors=True)  # it is told, and may be over soon
         return False
 
     def _is_over(self, deadline: float) -> bool:

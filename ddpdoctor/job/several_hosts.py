@@ -39,7 +39,7 @@ def read_hosts(folders: Sequence[Path]) -> Trace:
 def united(parts: Sequence[Trace]) -> Trace:
     """The traces of several hosts as that of their job."""
     parts, lost = _of_last_attempt(parts)
-    standstills = [part.standstill for part in parts if part.standstill]
+    standstills = [part.snapshot for part in parts if part.snapshot]
     return Trace(
         ranks=_ranks(parts),
         status=next((part.status for part in parts if part.status), 0),
@@ -54,7 +54,7 @@ def united(parts: Sequence[Trace]) -> Trace:
         rehearsal=any(part.rehearsal for part in parts),
         exact=next((part.exact for part in parts if part.exact), None),
         others=tuple(recording for part in parts for recording in part.others),
-        standstill=snapshots.merge(standstills) if standstills else None,
+        snapshot=snapshots.merge(standstills) if standstills else None,
         lost=(*lost, *(host for part in parts for host in part.lost)),
         oom_kills=sum(part.oom_kills for part in parts),
         slurm=next(filter(None, (part.slurm for part in parts)), None),

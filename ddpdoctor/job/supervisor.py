@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ddpdoctor.blame.liveness import HangDetector, JobState, Judgement, standstill_state
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Process as Seen
+from ddpdoctor.blame.liveness import HangDetector, JobState, Judgement, snapshot_state
 from ddpdoctor.blame.place import place_of
-from ddpdoctor.blame.standstill import Doing, ProcessRole, Standstill
-from ddpdoctor.blame.standstill import Process as Seen
 from ddpdoctor.blame.thresholds import FIRST_SECONDS, HANG_SECONDS, OTHER_TIMEOUT, SLEEP_SECONDS, TIMEOUTS
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.snapshots import write
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.proc import descendants, is_gone
 from ddpdoctor.job.command import Job, JobKind
-from ddpdoctor.job.job_folder import STANDSTILL
+from ddpdoctor.job.job_folder import SNAPSHOT
 from ddpdoctor.job.rank_observer import RankObserver
 from ddpdoctor.job.record_watch import Process, Watch
 from ddpdoctor.launch import Launch
@@ -128,18 +128,18 @@ class Supervisor:
         by_beat = {rank: seen for rank, process in ranks.items() if (seen := _by_beat(process))}
         if not (alive or strangers or by_beat):
             return JobState.HUNG
-        standstill = capture({**alive, **strangers}, records=self._record, seconds=still)
-        standstill = _with(standstill, by_beat)
+        snapshot = capture({**alive, **strangers}, records=self._record, seconds=still)
+        snapshot = _with(snapshot, by_beat)
         write(
-            replace(standstill, world_size=_world_size(ranks) or None, timeout=_timeout(ranks)),
-            folder / STANDSTILL,
+            replace(snapshot, world_size=_world_size(ranks) or None, timeout=_timeout(ranks)),
+            folder / SNAPSHOT,
         )
         hidden = any(
             process.from_interpreter and process.doing is Doing.SLEEPS and process.wakes >= 1
-            for process in standstill.processes
+            for process in snapshot.processes
         )
         # Of ranks that sleep in turns, variables tell whether they go on; where those are not seen, time does.
-        return JobState.SLOW if hidden and still < SLEEP_SECONDS else standstill_state(standstill)
+        return JobState.SLOW if hidden and still < SLEEP_SECONDS else snapshot_state(snapshot)
 
     def sentence(self, judgement: Judgement) -> str | None:
         """What to say of ranks that wait; None where nobody waits for long, or no longer than was said."""
@@ -186,14 +186,14 @@ def _by_beat(rank: Process) -> Seen | None:
     return replace(waits, from_interpreter=True, doing=Doing.WAITS if known else Doing.UNKNOWN)
 
 
-def _with(standstill: Standstill, by_beat: Mapping[int, Seen]) -> Standstill:
+def _with(snapshot: HangSnapshot, by_beat: Mapping[int, Seen]) -> HangSnapshot:
     """The same with what these ranks say of themselves."""
     rest = (
         process
-        for process in standstill.processes
+        for process in snapshot.processes
         if not (process.role is ProcessRole.RANK and process.rank in by_beat)
     )
-    return replace(standstill, processes=(*rest, *by_beat.values()))
+    return replace(snapshot, processes=(*rest, *by_beat.values()))
 
 
 def _world_size(ranks: dict[int, Process]) -> int:

@@ -36,8 +36,8 @@ def _explains(finding: Finding) -> tuple[int, int, bool, str]:
     sighting = finding.sighting
     if sighting is None:
         return 0, 0, False, finding.code
-    standing = next(number for number, roles in enumerate(_ORDER) if sighting.role in roles)
-    return standing, sighting.position, sighting.role is Role.EXCEPTION, finding.code
+    state = next(number for number, roles in enumerate(_ORDER) if sighting.role in roles)
+    return state, sighting.position, sighting.role is Role.EXCEPTION, finding.code
 
 
 def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -13,7 +13,7 @@ import time
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .handled import handled
+from .active_exception import handled
 from .where import absolute
 
 if TYPE_CHECKING:

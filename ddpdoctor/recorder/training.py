@@ -249,7 +249,7 @@ class Training:
         self.session.event(Progress(*done))
 
 
-class Ration:
+class DigestBudget:
     """Which steps of an optimizer have digests: the same on every rank, and the fewer the larger the model."""
 
     def __init__(self, *, full: bool, device: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.launch import Imagined
@@ -154,7 +154,7 @@ class Trace:
     """The gradient of one process on the ranks' batches, beside theirs; None where --exact was not given."""
     others: tuple[Recording, ...] = ()
     """Recorded processes that never joined a process group: a launcher, a script that does not train distributed."""
-    standstill: Standstill | None = None
+    snapshot: HangSnapshot | None = None
     """The job as it stood when it had stopped; None where it did not."""
     lost: tuple[LostHost, ...] = ()
     """The hosts that were gone before the end; what their ranks did in the last attempt, if any, is not known."""

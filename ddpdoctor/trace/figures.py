@@ -11,7 +11,7 @@ from ddpdoctor.text import fold_ranks
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data_figures import data_section
 from ddpdoctor.trace.instances import by_value
-from ddpdoctor.trace.recorded_job import cause_of_run, standing_job
+from ddpdoctor.trace.recorded_job import cause_of_run, hang_analysis
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.time_figures import step_parts, timeline
 from ddpdoctor.trace.weight_figures import weights_section
@@ -26,7 +26,7 @@ def sections(trace: Trace, culprits: Sequence[int] = ()) -> Iterator[Section]:
     Args:
         culprits: the ranks that its findings are about, where those are not all.
     """
-    job = standing_job(trace)
+    job = hang_analysis(trace)
     cause = cause_of_run(trace) if job else None
     blamed = {*(cause.culprits if cause else culprits)}
     culprits = () if blamed >= {rank.rank for rank in trace.ranks} else sorted(blamed)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
 from ddpdoctor.blame.place import PlaceKind
-from ddpdoctor.blame.standing import Standing
+from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.failures import VICTIM, says
 from ddpdoctor.model import Where
 from ddpdoctor.trace.loop_exits import last_update
@@ -78,14 +78,14 @@ def _is_one_of(kind: ast.expr, names: Collection[str]) -> bool:
     return any(isinstance(kind, ast.Name) and kind.id in names for kind in kinds)
 
 
-def ends_its_work(standing: Standing, recording: Recording | None) -> bool:
+def ends_its_work(state: RankState, recording: Recording | None) -> bool:
     """Whether the exception that a rank handles ended its work, and is not what it works on with, as one does that
     finds no checkpoint."""
-    process = standing.process
-    if process is None or process.handles is None or standing.place is None:
+    process = state.process
+    if process is None or process.handles is None or state.place is None:
         return False
     handled = process.handles
-    in_collective = standing.place.kind in (PlaceKind.COLLECTIVE, PlaceKind.DESTROY)
+    in_collective = state.place.kind in (PlaceKind.COLLECTIVE, PlaceKind.DESTROY)
     if not in_collective or says(f"{handled.type}: {handled.message}", *VICTIM):
         return False
     inside = _since(process.stack, handled.holder)

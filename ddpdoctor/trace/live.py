@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.snapshots import RECORDS
 from ddpdoctor.redact import quote
@@ -18,17 +18,17 @@ LARGEST_RECORD = 1 << 30
 """Bytes of one process's record; that of a day has a tenth of it."""
 
 
-def live_trace(standstill: Standstill, recorded: Recorded) -> Trace:
+def live_trace(snapshot: HangSnapshot, recorded: Recorded) -> Trace:
     """What checks judge.
 
     Args:
         recorded: what our recorder has written so far; nothing where it is not in there.
     """
     joined = [event for rank in recorded.ranks.values() for event in rank.group_events("init")]
-    size = standstill.world_size or max((event.size or 0 for event in joined), default=0) or None
+    size = snapshot.world_size or max((event.size or 0 for event in joined), default=0) or None
     timeouts = [event.arguments.get("timeout") for event in joined]
-    timeout = standstill.timeout or next((timeout for timeout in timeouts if timeout), None)
-    processes = standstill.ranks
+    timeout = snapshot.timeout or next((timeout for timeout in timeouts if timeout), None)
+    processes = snapshot.ranks
     ranks = tuple(
         RankTrace(
             rank,
@@ -37,8 +37,8 @@ def live_trace(standstill: Standstill, recorded: Recorded) -> Trace:
         )
         for rank in sorted({*processes, *recorded.ranks})
     )
-    standstill = replace(standstill, world_size=size, timeout=timeout)
-    return Trace(ranks, seconds=standstill.seconds, world_size=size, standstill=standstill)
+    snapshot = replace(snapshot, world_size=size, timeout=timeout)
+    return Trace(ranks, seconds=snapshot.seconds, world_size=size, snapshot=snapshot)
 
 
 def read_records(*folders: Path) -> Recorded:

@@ -14,10 +14,10 @@ from ddpdoctor.blame.causes import (
     OutOfBatches,
 )
 from ddpdoctor.blame.frames import where_in
+from ddpdoctor.blame.hang_analysis import HangAnalysis
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.reasoning import cause_of
-from ddpdoctor.blame.standings import Standings
-from ddpdoctor.blame.standstill import Standstill
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.model import Confidence, Where
 from ddpdoctor.outliers import by_state
@@ -35,26 +35,26 @@ from ddpdoctor.trace.loop_exits import (
     skippers,
 )
 from ddpdoctor.trace.new_groups import first_difference, groups_made, made_alone, out_of_order
+from ddpdoctor.trace.recorded_states import rank_states
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, divergence, mismatch
-from ddpdoctor.trace.standing_ranks import standings
 from ddpdoctor.trace.training import TrainingStep
 
 _AS_POINT = {PlaceKind.BACKWARD: "backward", PlaceKind.FORWARD: "forward", PlaceKind.DESTROY: "left"}
 
 
-class RecordedJob(Standings):
+class RecordedJob(HangAnalysis):
     """A job of which stacks, records and flight recorders are known, or some of them."""
 
     def __init__(self, trace: Trace) -> None:
-        super().__init__(standings(trace), trace.standstill or Standstill(), out_of_time=trace.out_of_time)
+        super().__init__(rank_states(trace), trace.snapshot or HangSnapshot(), out_of_time=trace.out_of_time)
         self.imagined = trace.imagined is not None
         self.recordings = trace.recorded
 
     def by_dumps(self) -> Cause | None:
         """What flight recorders tell, of which one says nothing without the others."""
-        flight = {} if self.imagined else self.standstill.flight  # its numbers are those of processes
-        return cause_of(DumpedJob(flight, self.standstill.world_size)) if len(flight) > 1 else None
+        flight = {} if self.imagined else self.snapshot.flight  # its numbers are those of processes
+        return cause_of(DumpedJob(flight, self.snapshot.world_size)) if len(flight) > 1 else None
 
     def groups_differ(self) -> Cause | None:
         """Whether somebody waits in new_group for ranks that made other groups, or none."""
@@ -112,9 +112,9 @@ class RecordedJob(Standings):
     def failed(self) -> Cause | None:
         """Whether some ranks, which all others wait for, have raised; None also where that is not sure."""
         handled = {
-            rank: standing.process.handles
-            for rank, standing in self.ranks.items()
-            if standing.process and standing.process.handles
+            rank: state.process.handles
+            for rank, state in self.ranks.items()
+            if state.process and state.process.handles
         }
         if not handled or len(handled) == len(self.ranks) or len(self.waiting) < len(self.ranks):
             return None
@@ -178,10 +178,10 @@ class RecordedJob(Standings):
 
     def _point(self, rank: int) -> SequencePoint | None:
         """Where a rank waits, as a point of its sequence; None where it does not."""
-        standing, recording = self.ranks[rank], self.recordings[rank]
-        if not standing.waits or standing.place is None:
+        state, recording = self.ranks[rank], self.recordings[rank]
+        if not state.waits or state.place is None:
             return None
-        kind, what, where = standing.place.kind, standing.place.what, standing.where
+        kind, what, where = state.place.kind, state.place.what, state.where
         if kind is PlaceKind.FORWARD:
             wrapper, learns = _forward_at(where, recording)
             return SequencePoint("forward", wrapper, where, recording.last, learns=learns)
@@ -243,19 +243,19 @@ _LAST: list[tuple[Trace, Cause | None]] = []
 
 def cause_of_run(trace: Trace) -> Cause | None:
     """Why a run stands still; None where it does not, or where no rank waits in vain."""
-    if trace.standstill is None:
+    if trace.snapshot is None:
         return None
     if not (_LAST and _LAST[0][0] is trace):
-        job = standing_job(trace)
+        job = hang_analysis(trace)
         _LAST[:] = [(trace, cause_of(job) if job else None)]
     return _LAST[0][1]
 
 
-def standing_job(trace: Trace) -> Standings | None:
+def hang_analysis(trace: Trace) -> HangAnalysis | None:
     """A run that stands still, by where its ranks are; None where it does not."""
-    standstill = trace.standstill
-    if standstill is None:
+    snapshot = trace.snapshot
+    if snapshot is None:
         return None
     recorded = any(rank.recording for rank in trace.ranks)
-    only_dumps = not standstill.processes and not recorded
-    return DumpedJob(standstill.flight, standstill.world_size) if only_dumps else RecordedJob(trace)
+    only_dumps = not snapshot.processes and not recorded
+    return DumpedJob(snapshot.flight, snapshot.world_size) if only_dumps else RecordedJob(trace)

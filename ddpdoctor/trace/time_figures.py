@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
-from ddpdoctor.blame.standings import Standings
+from ddpdoctor.blame.hang_analysis import HangAnalysis
 from ddpdoctor.blame.wording import doing
 from ddpdoctor.figures import Row, Span, Strips, Tone, chosen, of_many
 from ddpdoctor.judge import NotMeasured
@@ -17,8 +17,8 @@ from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.text import duration
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.recorded_states import open_call
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.standing_ranks import open_call
 from ddpdoctor.trace.step_times import own_time, paced_steps
 from ddpdoctor.trace.training import TrainingStep
 
@@ -47,7 +47,7 @@ _ENDING = 0.15
 """Of a timeline, for what ranks that stand still do since their last event, where that is not known longer."""
 
 
-def timeline(trace: Trace, job: Standings | None, culprits: Sequence[int]) -> Strips | None:
+def timeline(trace: Trace, job: HangAnalysis | None, culprits: Sequence[int]) -> Strips | None:
     """What each rank did and when; None where nothing was recorded."""
     recordings = trace.recorded
     shown = chosen(sorted(recordings), culprits)
@@ -86,7 +86,7 @@ def _strips(title: str, rows: tuple[Row, ...], end: float, note: str) -> Strips:
 
 
 def _let_stand(
-    job: Standings,
+    job: HangAnalysis,
     trace: Trace,
     recordings: Mapping[int, Recording],
     spans: Mapping[int, list[Span]],
@@ -95,11 +95,11 @@ def _let_stand(
     """Let ranks that stand still do so to the end of the timeline."""
     ends = [recordings[rank].last + recordings[rank].clock for rank in spans]
     begins = (span.begin for row in spans.values() for span in row)
-    seconds = trace.standstill.seconds if trace.standstill else 0.0
+    seconds = trace.snapshot.seconds if trace.snapshot else 0.0
     end = max(ends) + max(seconds, _ENDING * (max(ends) - min(begins)))
     for rank, row in spans.items():
         if rank in job.ranks and not job.ranks[rank].left:
-            row.append(_standing(job, recordings[rank], rank, row, end, culprits))
+            row.append(_rank_state(job, recordings[rank], rank, row, end, culprits))
 
 
 def _begin(spans: Iterable[Sequence[Span]]) -> float:
@@ -260,8 +260,8 @@ def _waited(
         )
 
 
-def _standing(
-    job: Standings,
+def _rank_state(
+    job: HangAnalysis,
     recording: Recording,
     rank: int,
     spans: Sequence[Span],
@@ -269,11 +269,11 @@ def _standing(
     culprits: Sequence[int],
 ) -> Span:
     """What a rank does since the last that is known of it, or since it called what did not end."""
-    standing, call = job.ranks[rank], open_call(recording)
+    state, call = job.ranks[rank], open_call(recording)
     known = max((span.end for span in spans if span.shade == 1.0), default=recording.last + recording.clock)
     last = call.time + recording.clock if call else known
-    tone = Tone.BAD if rank in culprits else Tone.WAIT if standing.waits else Tone.OTHER
-    return Span(last, end, tone, f"rank {rank} {doing(standing)}")
+    tone = Tone.BAD if rank in culprits else Tone.WAIT if state.waits else Tone.OTHER
+    return Span(last, end, tone, f"rank {rank} {doing(state)}")
 
 
 def _shift(spans: Iterable[Span], clock: float) -> Iterator[Span]:

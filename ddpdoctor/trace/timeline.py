@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.blame.standstill import Process
+from ddpdoctor.blame.hang_snapshot import Process
 from ddpdoctor.hang.flight.calls import Call, calls
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import Load, Save
@@ -57,9 +57,9 @@ def write(trace: Trace, file: Path) -> None:
 
 def events(trace: Trace) -> Iterator[dict[str, Any]]:
     """The events of all ranks, one rank after the other."""
-    standstill = trace.standstill
-    flight = standstill.flight if standstill else {}
-    processes = standstill.ranks if standstill else {}
+    snapshot = trace.snapshot
+    flight = snapshot.flight if snapshot else {}
+    processes = snapshot.ranks if snapshot else {}
     recordings = trace.recorded
     for rank in sorted({*recordings, *flight, *processes}):
         yield from _rank(rank, recordings.get(rank), flight.get(rank), processes.get(rank))
@@ -79,7 +79,7 @@ def _rank(
         last = max(last, slice_.begin, slice_.end or 0.0)
         yield from lanes.events(slice_)
     if process:
-        yield from lanes.events(_standing(process, last))
+        yield from lanes.events(_rank_state(process, last))
 
 
 def _meta(kind: str, rank: int, track: int = 0, /, **about: Any) -> dict[str, Any]:
@@ -241,7 +241,7 @@ def _flown(call: Call) -> Slice:
     return Slice("flight recorder", call.operation, call.begin, call.end, about)
 
 
-def _standing(process: Process, last: float) -> Slice:
+def _rank_state(process: Process, last: float) -> Slice:
     frame = process.stack[-1] if process.stack else None
     about = {"stack": "\n".join(map(str, process.stack)), "doing": process.doing.value, "call": process.call}
     return Slice("process", f"stands in {frame}" if frame else "stands", last, None, about)

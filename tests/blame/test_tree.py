@@ -1,5 +1,5 @@
 from ddpdoctor.blame.frames import Frame, parse_faulthandler
-from ddpdoctor.blame.standings import late_ranks
+from ddpdoctor.blame.hang_analysis import late_ranks
 from ddpdoctor.blame.tree import lines, merge
 
 MAIN, TRAIN = Frame("main", "train.py", 40), Frame("step", "train.py", 12)

@@ -214,7 +214,7 @@ SAID = {
     "gone": (["999999999"], "there is no process 999999999"),
     "not Python": (["SLEEP"], "and its children do not run Python"),
     "no folder": (["nowhere"], "'nowhere' is neither a folder nor a process id"),
-    "an empty folder": (["."], "no file ends with .standstill.json, as those of ddpdoctor hang --dump do"),
+    "an empty folder": (["."], "no file ends with .snapshot.json, as those of ddpdoctor hang --dump do"),
     "both": ([".", "1"], "give process ids or folders, not both"),
     "no dumps": (
         ["--flight-recorder", "."],
@@ -245,11 +245,11 @@ def test_what_cannot_be_looked_at_is_one_clear_line_and_status_2(tmp_path, monke
 
 
 def test_a_folder_that_somebody_made_up_is_refused(tmp_path, monkeypatch, capsys):
-    (tmp_path / "a.standstill.json").write_text(json.dumps({"schema": 1, "\x1b[31m": []}))
+    (tmp_path / "a.snapshot.json").write_text(json.dumps({"schema": 1, "\x1b[31m": []}))
     monkeypatch.chdir(tmp_path)
     assert run(["hang", "."]) == 2
     assert capsys.readouterr().err == (
-        "ddpdoctor: error: '.': a.standstill.json is not what ddpdoctor writes: it has no seconds\n"
+        "ddpdoctor: error: '.': a.snapshot.json is not what ddpdoctor writes: it has no seconds\n"
     )
 
 

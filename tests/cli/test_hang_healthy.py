@@ -9,7 +9,7 @@ import sys
 import psutil
 import pytest
 
-from ddpdoctor.blame.liveness import JobState, standstill_state
+from ddpdoctor.blame.liveness import JobState, snapshot_state
 from ddpdoctor.hang.capture import capture
 from tests.support.command import SECONDS
 
@@ -60,7 +60,7 @@ def test_a_healthy_job_that_is_looked_at_trains_to_the_same_weights(tmp_path):
         assert [job.stdout.readline() for _ in range(4)] == [b"here\n"] * 4
         ranks = sorted(psutil.Process(job.pid).children(), key=lambda one: one.pid)
         looked = capture({one.pid: rank for rank, one in enumerate(ranks[:2])}, looks=3)
-        assert standstill_state(looked) is JobState.MOVES
+        assert snapshot_state(looked) is JobState.MOVES
         assert job.wait(SECONDS) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):

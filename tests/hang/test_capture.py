@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
 from ddpdoctor.hang import stacks
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.spawned import rank_of
@@ -48,7 +48,7 @@ stand()
 """
 
 
-def as_expected(taken: Standstill) -> bool:
+def as_expected(taken: HangSnapshot) -> bool:
     """Whether each process does what it was started for."""
     by_name = {name: taken.ranks[rank] for rank, name in enumerate(STATES)}
     settled = [
@@ -59,7 +59,7 @@ def as_expected(taken: Standstill) -> bool:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory) -> Iterator[tuple[Standstill, dict[str, Process]]]:
+def seen(tmp_path_factory) -> Iterator[tuple[HangSnapshot, dict[str, Process]]]:
     """All states at once, and the process of each."""
     folder = tmp_path_factory.mktemp("states")
     started = {}

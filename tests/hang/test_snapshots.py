@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.standstill import Doing, Handled, Process, ProcessRole, Standstill
+from ddpdoctor.blame.hang_snapshot import ActiveException, Doing, HangSnapshot, Process, ProcessRole
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
@@ -26,12 +26,12 @@ FULL = Process(
     unseen="ptrace is not allowed",
     exit_status=-9,
     peer=3,
-    handles=Handled("KeyError", "'img'", (FRAME, FRAME), FRAME, FRAME),
+    handles=ActiveException("KeyError", "'img'", (FRAME, FRAME), FRAME, FRAME),
 )
 
 
-def standstill(host: str = "node-a", rank: int = 0, **values: object) -> Standstill:
-    return Standstill((replace(FULL, host=host, rank=rank),), 7.5, 4, 1800.0, **values)
+def snapshot(host: str = "node-a", rank: int = 0, **values: object) -> HangSnapshot:
+    return HangSnapshot((replace(FULL, host=host, rank=rank),), 7.5, 4, 1800.0, **values)
 
 
 def entry(number: int) -> dict[str, object]:
@@ -57,14 +57,14 @@ def test_every_field_of_a_process_is_kept():
 
 
 def test_what_is_written_is_read(tmp_path):
-    snapshots.write(standstill(unseen=("node-b was not seen",)), tmp_path)
-    assert snapshots.read(tmp_path) == standstill(unseen=("node-b was not seen",))
+    snapshots.write(snapshot(unseen=("node-b was not seen",)), tmp_path)
+    assert snapshots.read(tmp_path) == snapshot(unseen=("node-b was not seen",))
 
 
 @pytest.mark.parametrize("apart", [False, True], ids=["copied into one folder", "a folder for each host"])
 def test_what_several_hosts_wrote_is_one(tmp_path, apart):
     for number, host in enumerate(("node-a", "node-b")):
-        snapshots.write(standstill(host, number), tmp_path / host if apart else tmp_path)
+        snapshots.write(snapshot(host, number), tmp_path / host if apart else tmp_path)
     found = snapshots.read(tmp_path)
     assert {one.host: one.rank for one in found.processes} == {"node-a": 0, "node-b": 1}
     assert (found.seconds, found.world_size, found.timeout) == (7.5, 4, 1800.0)
@@ -72,7 +72,7 @@ def test_what_several_hosts_wrote_is_one(tmp_path, apart):
 
 def test_two_folders_are_one(tmp_path):
     for number, host in enumerate(("node-a", "node-b")):
-        snapshots.write(standstill(host, number), tmp_path / host)
+        snapshots.write(snapshot(host, number), tmp_path / host)
     assert set(snapshots.read(tmp_path / "node-a", tmp_path / "node-b").ranks) == {0, 1}
 
 
@@ -81,7 +81,7 @@ def test_flight_recorders_go_with_it(tmp_path):
     source.parent.mkdir()
     source.write_text(json.dumps({"version": "2.10", "entries": [entry(1), entry(2)]}))
     dumps = read_files({source: 3}).ranks
-    snapshots.write(standstill(flight=dumps), tmp_path / "kept")
+    snapshots.write(snapshot(flight=dumps), tmp_path / "kept")
     source.unlink()
     found = snapshots.read(tmp_path / "kept")
     assert [len(dump.rings["0"].numbers) for dump in found.flight.values()] == [2]
@@ -93,17 +93,17 @@ def test_records_are_moved_into_a_folder_that_holds_those_of_another_host(tmp_pa
         records, staging = tmp_path / f"{host}-records", tmp_path / "kept" / f".{host}"
         records.mkdir()
         (records / f"{host}.jsonl").write_text("{}\n")
-        snapshots.write(standstill(host), staging, records)
+        snapshots.write(snapshot(host), staging, records)
         snapshots.move_into(staging, tmp_path / "kept")
     found = sorted(str(one.relative_to(tmp_path / "kept")) for one in (tmp_path / "kept").rglob("*.*"))
-    assert found == [f"{host}-101.standstill.json" for host in ("node-a", "node-b")] + [
+    assert found == [f"{host}-101.snapshot.json" for host in ("node-a", "node-b")] + [
         f"record/{host}.jsonl" for host in ("node-a", "node-b")
     ]
 
 
 def written(folder: Path) -> Path:
-    snapshots.write(standstill(), folder)
-    return folder / "node-a-101.standstill.json"
+    snapshots.write(snapshot(), folder)
+    return folder / "node-a-101.snapshot.json"
 
 
 @pytest.mark.parametrize(
@@ -155,10 +155,10 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
 def test_pipes_and_ways_out_of_the_folder_are_no_files_of_it(tmp_path):
     folder, outside = tmp_path / "kept", written(tmp_path / "outside")
     folder.mkdir()
-    os.mkfifo(folder / "pipe.standstill.json")
-    (folder / "link.standstill.json").symlink_to(outside)
+    os.mkfifo(folder / "pipe.snapshot.json")
+    (folder / "link.snapshot.json").symlink_to(outside)
     assert not snapshots.is_kept(folder)
-    with pytest.raises(Refused, match=r"no file ends with \.standstill\.json"):
+    with pytest.raises(Refused, match=r"no file ends with \.snapshot\.json"):
         snapshots.read(folder)
 
 

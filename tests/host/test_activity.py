@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.blame.standstill import Doing
+from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.host.activity import Activity, Observer, Snapshot, Spent, ThreadTime, snapshot
 from ddpdoctor.host.system_calls import Call
 from tests.support.processes import wait_until

@@ -9,7 +9,7 @@ import pytest
 from ddpdoctor.blame.liveness import JobState, Judgement
 from ddpdoctor.job import run
 from ddpdoctor.job.command import Job, JobKind
-from ddpdoctor.job.job_folder import STANDSTILL
+from ddpdoctor.job.job_folder import SNAPSHOT
 from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.launch import Launch
@@ -35,7 +35,7 @@ def run_seen_as(judgements, monkeypatch, folder, closely=JobState.HUNG, policy=N
 
         def capture(self, folder, still):
             looks.append(still)
-            (folder / STANDSTILL).mkdir()
+            (folder / SNAPSHOT).mkdir()
             return closely
 
     monkeypatch.setattr(run, "Supervisor", Scripted)
@@ -51,9 +51,9 @@ def test_a_job_that_moves_while_it_is_looked_at_goes_on(tmp_path, monkeypatch):
     judgements = [Judgement(JobState.HUNG, still=9.0), Judgement(JobState.MOVES, still=0.1)]
     trace, looks = run_seen_as(judgements, monkeypatch, tmp_path)
     assert looks == [9.0]
-    assert (trace.status, trace.timed_out, trace.standstill) == (0, False, None)
+    assert (trace.status, trace.timed_out, trace.snapshot) == (0, False, None)
     assert (tmp_path / "stdout.log").read_text() == "to the end\n"
-    assert not (tmp_path / STANDSTILL).exists()
+    assert not (tmp_path / SNAPSHOT).exists()
 
 
 def test_a_machine_that_stood_still_between_two_looks_stopped_the_job_too(tmp_path, monkeypatch):
@@ -69,7 +69,7 @@ def test_a_job_in_which_a_close_look_shows_work_goes_on(closely, tmp_path, monke
     judgements = [Judgement(JobState.HUNG, still=9.0), Judgement(JobState.HUNG, still=9.2)]
     trace, looks = run_seen_as(judgements, monkeypatch, tmp_path, closely)
     assert looks == [9.0]
-    assert (trace.status, trace.timed_out, trace.standstill) == (0, False, None)
+    assert (trace.status, trace.timed_out, trace.snapshot) == (0, False, None)
 
 
 @pytest.mark.parametrize(("overdue", "hang_after"), [(True, None), (False, 2.0)])
@@ -85,7 +85,7 @@ def test_a_job_that_stands_still_when_it_is_looked_at_is_ended(tmp_path, monkeyp
     assert looks == [9.0]
     assert trace.timed_out
     assert (tmp_path / "stdout.log").read_text() == ""
-    assert (tmp_path / STANDSTILL).exists()
+    assert (tmp_path / SNAPSHOT).exists()
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_a_rank_whose_variables_change_between_its_sleeps_goes_on(tmp_path):
     trace = JobRun(Job(JobKind.LINE, line, RecorderOptions()), Launch(), tmp_path / "run").finish(
         time.monotonic() + 120
     )
-    assert (trace.status, trace.timed_out, trace.standstill) == (0, False, None)
+    assert (trace.status, trace.timed_out, trace.snapshot) == (0, False, None)
     assert trace.seconds > 10
 
 

@@ -5,11 +5,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.blame.liveness import JobState
-from ddpdoctor.blame.standstill import Doing
 from ddpdoctor.hang import snapshots
 from ddpdoctor.job.command import Job, JobKind
-from ddpdoctor.job.job_folder import STANDSTILL
+from ddpdoctor.job.job_folder import SNAPSHOT
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.launch import Launch
 from tests.support import records
@@ -34,7 +34,7 @@ def test_ranks_elsewhere_and_in_other_threads_are_kept_as_they_say(tmp_path: Pat
     supervisor = Supervisor(Job(JobKind.LINE, ("ray", "job")), Launch(), record, os.getpid())
     supervisor.look()
     assert supervisor.capture(tmp_path, 5.0) is JobState.HUNG
-    kept = snapshots.read(tmp_path / STANDSTILL).ranks
+    kept = snapshots.read(tmp_path / SNAPSHOT).ranks
     assert [(kept[0].host, kept[0].doing), (kept[1].host, kept[1].doing)] == [
         ("another", Doing.UNKNOWN),
         (os.uname().nodename, Doing.WAITS),

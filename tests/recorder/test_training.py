@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ddpdoctor.recorder.events.training import Buffers, Progress
-from ddpdoctor.recorder.training import Ration, is_detailed, is_digested, is_sampled, next_detailed
+from ddpdoctor.recorder.training import DigestBudget, is_detailed, is_digested, is_sampled, next_detailed
 from tests.recorder.trained import HEAD, line_of, record, run, write
 from tests.support.forked import run_forked
 
@@ -276,7 +276,7 @@ def test_the_details_of_a_long_run_are_few_and_the_same_on_every_rank():
 
 def test_a_large_model_has_digests_at_fewer_steps():
     def taken(size: int, tensors: int = 1, **options) -> int:
-        ration = Ration(**options)
+        ration = DigestBudget(**options)
         model = [SimpleNamespace(numel=lambda: size, element_size=lambda: 1)] * tensors
         return sum(ration.take(step, model, 1) for step in range(1000) if is_digested(step))
 

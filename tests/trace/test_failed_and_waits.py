@@ -2,14 +2,14 @@
 
 import pytest
 
-from ddpdoctor.blame.standstill import Handled, Process
+from ddpdoctor.blame.hang_snapshot import ActiveException, Process
 from ddpdoctor.model import Source, Where
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
 from tests.support.diagnosis import diagnosis_of
+from tests.support.hangs import backward, collective, hung, process, script, snapshot
 from tests.support.judging import only_finding
 from tests.support.recordings import recording, replace
-from tests.support.standstills import backward, collective, hung, process, script, standstill
 
 SCRIPT = """\
 def train(n):
@@ -84,14 +84,14 @@ def code_of(
     """The verdict where a rank, or some, handle an exception while the others wait in backward."""
     tried_at, holder = script(tried, function, file), script(now, function, file)
     frames = (tried_at, *(script(*one, file) for one in came))
-    handles = Handled("ValueError", message, frames, tried_at, holder)
+    handles = ActiveException("ValueError", message, frames, tried_at, holder)
     below = tuple(script(*one, file) for one in inside)
-    standing = (holder, *below, *(stack or collective("barrier", 1))[1:])
+    state = (holder, *below, *(stack or collective("barrier", 1))[1:])
     places: dict[int, Process] = {rank: process(rank, backward(3)) for rank in range(3)}
     for rank in on:
-        places[rank] = process(rank, standing, handles=handles)
+        places[rank] = process(rank, state, handles=handles)
     own = {rank: trained(rank, file, update) for rank in range(3)}
-    return diagnosis_of(hung(standstill(places), own))
+    return diagnosis_of(hung(snapshot(places), own))
 
 
 def test_who_fails_and_waits_in_its_finally(file):
@@ -142,12 +142,12 @@ def test_an_exception_that_is_not_known_to_be_the_cause(file, how):
 
 
 def test_the_check_tells_it(file):
-    handles = Handled(
+    handles = ActiveException(
         "ValueError", "", (script(9, "in_finally", file),), *(script(n, "in_finally", file) for n in (9, 11))
     )
     stack = (script(11, "in_finally", file), *collective("barrier", 11)[1:])
     trace = hung(
-        standstill({0: backward(3), 1: process(1, stack, handles=handles)}), {0: trained(0, file, UPDATE)}
+        snapshot({0: backward(3), 1: process(1, stack, handles=handles)}), {0: trained(0, file, UPDATE)}
     )
     found = only_finding("DD304", Source.RUN, trace)
     assert found.ranks == (1,)

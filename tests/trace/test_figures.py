@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.cli.options import ReportOptions
 from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.figures import MOST_ROWS, Stacks, Tone, WaitsFor
@@ -22,9 +22,9 @@ from ddpdoctor.trace.figures import sections
 from ddpdoctor.trace.training import TrainingStep
 from tests.report.sample import EVERYTHING
 from tests.support.flight import ring, waiting, write_job
+from tests.support.hangs import backward, collective, hung, queue, snapshot
 from tests.support.loading import drawing, evaluating
 from tests.support.recordings import recorded, recording, replace, step, where
-from tests.support.standstills import backward, collective, hung, queue, standstill
 from tests.support.training import diverging, each_step
 
 PAGE = ReportOptions([Format.HTML], ["out/report.html"])
@@ -264,7 +264,7 @@ def stuck(culprit=2, size=4):
         rank: replace(recording(rank, size), trailing=trailing, exit=None, last=5.0) for rank in range(size)
     }
     stacks = {rank: queue(60) if rank == culprit else backward(49) for rank in range(size)}
-    return hung(standstill(stacks), own)
+    return hung(snapshot(stacks), own)
 
 
 def test_a_hang_shows_who_waits_for_whom():
@@ -279,7 +279,7 @@ def test_a_hang_shows_who_waits_for_whom():
 
 def test_ranks_that_wait_for_each_other_are_a_circle():
     stacks = {0: collective("all_gather_object", 19), 1: backward(33)}
-    graph = figure(hung(standstill(stacks)), "Who waits for whom")
+    graph = figure(hung(snapshot(stacks)), "Who waits for whom")
     assert {node.waits_for for node in graph.nodes} == {(0,), (1,)}
 
 
@@ -312,7 +312,7 @@ def test_a_rank_stands_still_since_the_last_that_is_known_of_it():
 
 def test_dumps_alone_show_who_waits_for_whom(tmp_path):
     write_job(tmp_path, 8, lambda rank: ring(1, 3) + ([] if rank == 5 else [waiting(4)]))
-    trace = Trace((), standstill=Standstill(flight=read_folder(tmp_path).ranks))
+    trace = Trace((), snapshot=HangSnapshot(flight=read_folder(tmp_path).ranks))
     graph = figure(trace, "Who waits for whom")
     assert [node.ranks for node in graph.nodes if node.culprit] == ["rank 5"]
 

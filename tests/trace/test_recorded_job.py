@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.model import Level, Source, Where
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.diagnosis import Diagnosis, diagnosis_of
+from tests.support.hangs import backward, collective, forward, hung, queue, script, snapshot
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import KEYS, recorded, recording, replace, step, where
-from tests.support.standstills import backward, collective, forward, hung, queue, script, standstill
 
 Change = Callable[[Recording], Recording]
 IN_BACKWARD, AT_BARRIER = backward(49), collective("barrier", 60)
@@ -27,7 +27,7 @@ def running(rank: int, size: int, **changes: object) -> Recording:
     return replace(recording(rank, size), **{"trailing": trailing, "exit": None, "groups": groups, **changes})
 
 
-def judged(still: Standstill, own: dict[int, Recording]) -> Diagnosis:
+def judged(still: HangSnapshot, own: dict[int, Recording]) -> Diagnosis:
     found = diagnosis_of(hung(still, own))
     assert found is not None
     return found
@@ -37,7 +37,7 @@ def one_elsewhere(size: int, culprit: int, stack: tuple, change: Change) -> Diag
     """All ranks wait in backward, but one."""
     stacks = {rank: stack if rank == culprit else IN_BACKWARD for rank in range(size)}
     own = {rank: running(rank, size) for rank in range(size)}
-    return judged(standstill(stacks), {**own, culprit: change(own[culprit])})
+    return judged(snapshot(stacks), {**own, culprit: change(own[culprit])})
 
 
 def test_a_rank_that_skipped_a_parameter_came_out_of_backward_alone():
@@ -84,7 +84,7 @@ def test_an_evaluation_of_rank_0_through_a_wrapper_with_buffers():
         0: running(0, 2, wrappers=(wrapper,), trailing=None),
         1: running(1, 2, wrappers=(wrapper,), trailing=None),
     }
-    found = judged(standstill({0: forward(80), 1: forward(48)}), seen)
+    found = judged(snapshot({0: forward(80), 1: forward(48)}), seen)
     assert (found.code, found.culprits) == ("DD303", (0,))
     assert "model.module" in found.fix
     assert found.where is not None
@@ -97,7 +97,7 @@ def test_an_evaluation_of_rank_0_while_the_others_went_on_to_a_collective(operat
     own = {rank: running(rank, 2, wrappers=(wrapper,), trailing=None) for rank in range(2)}
     if operation == "new_group":
         own[1] = groups(own[1], (0, 1), making=True)
-    found = judged(standstill({0: forward(80), 1: collective(operation, 60)}), own)
+    found = judged(snapshot({0: forward(80), 1: collective(operation, 60)}), own)
     assert (found.code, found.culprits, found.where) == ("DD303", (0,), where(80))
     assert found.headline.endswith(f"while rank 1 went on to {operation}")
 
@@ -120,7 +120,7 @@ def test_collectives_that_differ_at_one_position():
         1: collective("all_reduce", 71),
         2: collective("broadcast", 71),
     }
-    found = judged(standstill(stacks), own)
+    found = judged(snapshot(stacks), own)
     assert (found.code, found.culprits, found.waiting) == ("DD302", (2,), (0, 1))
     assert found.headline == "rank 0 called all_reduce where rank 2 called broadcast"
 
@@ -135,7 +135,7 @@ def test_tensors_of_different_sizes():
         )
         for rank in range(2)
     }
-    found = judged(standstill({0: collective("all_gather", 70), 1: collective("all_gather", 70)}), own)
+    found = judged(snapshot({0: collective("all_gather", 70), 1: collective("all_gather", 70)}), own)
     assert (found.code, found.culprits) == ("DD302", (0, 1))
     assert found.headline == (
         "rank 0 called all_gather of float32 [6, 1] where rank 1 called all_gather of float32 [5, 1]"
@@ -157,13 +157,13 @@ def goes_on(rank: int, size: int) -> Recording:
 @pytest.mark.parametrize(("ended", "code"), [("exhausted", "DD106"), ("left", "DD308")])
 def test_who_left_the_loop_first(ended, code):
     own = {0: goes_on(0, 3), 1: left(running(1, 3), 2, ended), 2: goes_on(2, 3)}
-    found = judged(standstill({0: IN_BACKWARD, 1: AT_BARRIER, 2: IN_BACKWARD}), own)
+    found = judged(snapshot({0: IN_BACKWARD, 1: AT_BARRIER, 2: IN_BACKWARD}), own)
     assert (found.code, found.culprits, found.waiting) == (code, (1,), (0, 2))
 
 
 def test_a_stream_that_ended_early_is_one_finding():
     own = {0: goes_on(0, 2), 1: left(running(1, 2), 2, "exhausted")}
-    trace = hung(standstill({0: IN_BACKWARD, 1: AT_BARRIER}), own)
+    trace = hung(snapshot({0: IN_BACKWARD, 1: AT_BARRIER}), own)
     finding = only_finding("DD106", Source.RUN, trace)
     assert finding.headline == (
         "rank 1 ran out of batches after 2, and rank 0 waits in batch 3, in backward at train.py:49"
@@ -181,7 +181,7 @@ def test_a_batch_whose_backward_one_rank_left_out():
         1: running(1, 3, steps=steps, trailing=None, collectives=(call("barrier", 60, 4.5, 0, ended=False),)),
         2: running(2, 3),
     }
-    found = judged(standstill({0: IN_BACKWARD, 1: AT_BARRIER, 2: IN_BACKWARD}), own)
+    found = judged(snapshot({0: IN_BACKWARD, 1: AT_BARRIER, 2: IN_BACKWARD}), own)
     assert (found.code, found.culprits) == ("DD308", (1,))
     assert found.headline == (
         "rank 1 left out the backward of training step 2, and ranks 0, 2 wait in backward at train.py:49"
@@ -190,7 +190,7 @@ def test_a_batch_whose_backward_one_rank_left_out():
 
 def test_a_rank_that_ended_with_status_0():
     ended = replace(running(1, 2), trailing=None, exit=Exit("os._exit", 4.3, 0, where(55)))
-    found = judged(standstill({0: collective("barrier", 70)}), {0: running(0, 2), 1: ended})
+    found = judged(snapshot({0: collective("barrier", 70)}), {0: running(0, 2), 1: ended})
     assert (found.code, found.culprits, found.where) == ("DD305", (1,), where(55))
     assert found.headline == (
         "rank 1 ended by os._exit with status 0, and rank 0 still waits in barrier at train.py:70"
@@ -199,7 +199,7 @@ def test_a_rank_that_ended_with_status_0():
 
 def test_who_was_ended_by_fast_forward_is_no_culprit():
     ended = replace(running(1, 2), exit=Exit("shortened", 4.3, 0))
-    assert diagnosis_of(hung(standstill({0: IN_BACKWARD}), {0: running(0, 2), 1: ended})) is None
+    assert diagnosis_of(hung(snapshot({0: IN_BACKWARD}), {0: running(0, 2), 1: ended})) is None
 
 
 def test_a_message_without_another_end():
@@ -208,7 +208,7 @@ def test_a_message_without_another_end():
         1: running(1, 3, collectives=(call("barrier", 60, 4.5, 0, ended=False),)),
         2: running(2, 3, collectives=(call("barrier", 60, 4.5, 0, ended=False),)),
     }
-    found = judged(standstill({0: collective("recv", 70), 1: AT_BARRIER, 2: AT_BARRIER}), own)
+    found = judged(snapshot({0: collective("recv", 70), 1: AT_BARRIER, 2: AT_BARRIER}), own)
     assert (found.code, found.culprits) == ("DD301", (1,))
     assert found.headline == (
         "rank 0 waits in recv at train.py:70 for rank 1, which waits in barrier at train.py:60"
@@ -220,7 +220,7 @@ def test_a_ring_in_which_everybody_receives_first():
         rank: running(rank, 4, collectives=(call("recv", 70, 4.5, -1, peer=(rank - 1) % 4, ended=False),))
         for rank in range(4)
     }
-    found = judged(standstill({rank: collective("recv", 70) for rank in range(4)}), own)
+    found = judged(snapshot({rank: collective("recv", 70) for rank in range(4)}), own)
     assert (found.code, found.culprits) == ("DD302", (0, 1, 2, 3))
 
 
@@ -232,7 +232,7 @@ def in_group(rank: int, size: int, members: tuple[int, ...], name: str = "") -> 
 def test_groups_that_are_used_in_a_circle():
     pairs = {0: (0, 1), 1: (1, 2), 2: (0, 2)}
     own = {rank: in_group(rank, 3, members) for rank, members in pairs.items()}
-    found = judged(standstill({rank: collective("all_reduce", 70) for rank in range(3)}), own)
+    found = judged(snapshot({rank: collective("all_reduce", 70) for rank in range(3)}), own)
     assert (found.code, found.culprits) == ("DD309", (0, 1, 2))
     assert "rank 0 for ranks 0-1, rank 1 for ranks 1-2, rank 2 for ranks 0, 2" in found.headline
 
@@ -240,7 +240,7 @@ def test_groups_that_are_used_in_a_circle():
 def test_groups_of_equal_members_that_are_used_in_different_orders():
     names = {0: "2", 1: "1", 2: "1"}
     recordings = {rank: in_group(rank, 3, (0, 1, 2), name) for rank, name in names.items()}
-    cause = judged(standstill({rank: collective("all_reduce", 70) for rank in range(3)}), recordings)
+    cause = judged(snapshot({rank: collective("all_reduce", 70) for rank in range(3)}), recordings)
     assert (cause.code, cause.culprits) == ("DD309", (0, 1, 2))
     assert "rank 0 for group '2' of ranks 0-2, rank 1 for group '1' of ranks 0-2" in cause.headline
 
@@ -248,7 +248,7 @@ def test_groups_of_equal_members_that_are_used_in_different_orders():
 def test_only_the_group_that_waits_is_followed():
     own = {rank: in_group(rank, 4, (0, 1) if rank < 2 else (2, 3)) for rank in range(4)}
     waits = collective("all_reduce", 70)
-    found = judged(standstill({0: waits, 1: waits, 2: waits, 3: queue(12)}), own)
+    found = judged(snapshot({0: waits, 1: waits, 2: waits, 3: queue(12)}), own)
     assert (found.code, found.culprits) == ("DD307", (3,))
 
 
@@ -266,7 +266,7 @@ def test_groups_in_different_orders():
         1: groups(running(1, 3), (0, 1, 2), making=True),
         2: groups(running(2, 3), (0, 1), (0, 1, 2), making=True),
     }
-    found = judged(standstill({rank: inside for rank in range(3)}), own)
+    found = judged(snapshot({rank: inside for rank in range(3)}), own)
     assert (found.code, found.culprits, found.where) == ("DD309", (1,), where(25))
     assert found.headline == "rank 1 called new_group for ranks 0-2 where rank 0 called it for ranks 0-1"
 
@@ -278,7 +278,7 @@ def test_a_group_that_only_its_member_made():
         1: groups(running(1, 3), (0, 1, 2), making=True),
         2: groups(running(2, 3), (0, 1, 2), making=True),
     }
-    found = judged(standstill({rank: inside for rank in range(3)}), own)
+    found = judged(snapshot({rank: inside for rank in range(3)}), own)
     assert (found.code, found.culprits) == ("DD309", (0,))
     assert found.headline == "rank 0 alone called new_group for rank 0, and ranks 1-2 did not"
 
@@ -315,14 +315,14 @@ def test_a_job_that_ranks_never_joined():
     joining = GroupEvent("joining", 1.0, where(20), environ={"WORLD_SIZE": "4"})
     own = {rank: running(rank, 4, groups=(joining,), trailing=None, steps=()) for rank in range(2)}
     stacks = {rank: collective("init_process_group", 20) for rank in range(2)}
-    found = diagnosis_of(hung(standstill(stacks), own, world_size=None))
+    found = diagnosis_of(hung(snapshot(stacks), own, world_size=None))
     assert found is not None
     assert (found.code, found.culprits) == ("DD301", (2, 3))
     assert found.headline.startswith("ranks 0-1 wait in init_process_group at train.py:20 for ranks 2-3")
 
 
 def test_records_of_all_the_rest_are_not_needed_to_blame_one():
-    found = judged(standstill({0: IN_BACKWARD, 1: queue(12)}), {0: running(0, 2)})
+    found = judged(snapshot({0: IN_BACKWARD, 1: queue(12)}), {0: running(0, 2)})
     assert (found.code, found.culprits) == ("DD307", (1,))
 
 
@@ -331,7 +331,7 @@ def test_without_stacks_the_records_tell_who_is_in_a_collective():
         0: running(0, 2, collectives=(call("barrier", 60, 4.5, 0, ended=False),)),
         1: running(1, 2, exit=Exit("returned", 4.6, 0)),
     }
-    found = judged(standstill({}), own)
+    found = judged(snapshot({}), own)
     assert (found.code, found.culprits) == ("DD305", (1,))
 
 
@@ -344,7 +344,7 @@ def test_a_parameter_missed_in_the_last_step_is_named_once():
         0: running(0, 2),
         1: running(1, 2, steps=steps, trailing=None, collectives=(call("barrier", 60, 4.5, 0, ended=False),)),
     }
-    trace = hung(standstill({0: IN_BACKWARD, 1: AT_BARRIER}), own)
+    trace = hung(snapshot({0: IN_BACKWARD, 1: AT_BARRIER}), own)
     assert only_finding("DD204", Source.RUN, trace).ranks == (1,)
 
 
@@ -373,6 +373,6 @@ def test_a_barrier_of_one_rank_amid_its_step(tmp_path: Path, line: int, code: st
     alone = Collective(4.5, barrier, "barrier", number=0, ended=False)
     at_barrier = (script(line, file=str(file)), *AT_BARRIER[1:])
     in_backward = (script(4, file=str(file)), *IN_BACKWARD[1:])
-    still = standstill({0: at_barrier, 1: in_backward, 2: in_backward})
+    still = snapshot({0: at_barrier, 1: in_backward, 2: in_backward})
     found = judged(still, {**own, 0: moved(0, collectives=(alone,))})
     assert (found.code, found.culprits) == (code, (0,))

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.standstill import Doing, Process, Standstill
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.training import Collective
@@ -74,7 +74,7 @@ def test_dumps_of_the_flight_recorder_alone(tmp_path, as_json):
         return [{**one, "time_created_ns": one["time_created_ns"] + n} for n, one in enumerate(held)]
 
     folder = write_job(tmp_path / "dumps", 2, entries, as_json=as_json)
-    events = written(Trace(ranks=(), standstill=Standstill(flight=read_folder(folder).ranks)), tmp_path)
+    events = written(Trace(ranks=(), snapshot=HangSnapshot(flight=read_folder(folder).ranks)), tmp_path)
     calls = named(events, "all_reduce")
     assert [one["args"]["number"] for one in calls] == [1, 2, 3, 4, 5]
     assert (calls[0]["dur"], calls[0]["args"]["at"]) == (200, "/jobs/train.py:88 in train_step")
@@ -84,16 +84,16 @@ def test_dumps_of_the_flight_recorder_alone(tmp_path, as_json):
 
 def test_where_a_job_stands(tmp_path):
     stack = (Frame("main", "/jobs/train.py", 40), Frame("fetch", "/jobs/train.py", 12))
-    seen = Standstill((Process(7, 0, host="node1", doing=Doing.WAITS, stack=stack, again=stack),))
-    events = written(Trace(ranks=(), standstill=seen), tmp_path)
-    (standing,) = named(events, "stands in fetch (/jobs/train.py:12)")
-    assert standing["args"]["stack"] == "main (/jobs/train.py:40)\nfetch (/jobs/train.py:12)"
+    seen = HangSnapshot((Process(7, 0, host="node1", doing=Doing.WAITS, stack=stack, again=stack),))
+    events = written(Trace(ranks=(), snapshot=seen), tmp_path)
+    (state,) = named(events, "stands in fetch (/jobs/train.py:12)")
+    assert state["args"]["stack"] == "main (/jobs/train.py:40)\nfetch (/jobs/train.py:12)"
 
 
 def test_a_dump_whose_file_is_gone_leaves_the_rest(tmp_path):
     folder = write_job(tmp_path / "dumps", 2, lambda rank: ring(1, 3))
-    seen = Standstill(flight=read_folder(folder).ranks)
+    seen = HangSnapshot(flight=read_folder(folder).ranks)
     (folder / "nccl_trace_rank_0").unlink()
-    events = written(Trace(ranks=(), standstill=seen), tmp_path)
+    events = written(Trace(ranks=(), snapshot=seen), tmp_path)
     assert not named(events, "all_reduce", 0)
     assert len(named(events, "all_reduce", 1)) == 3

@@ -27,10 +27,10 @@ from ddpdoctor.blame.causes import (
 from ddpdoctor.blame.dump import Dump, Entry
 from ddpdoctor.blame.frames import is_of_script, where_of
 from ddpdoctor.blame.graph import End, Meeting, WaitGraph
+from ddpdoctor.blame.hang_analysis import HangAnalysis
+from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.blame.place import Place, PlaceKind
-from ddpdoctor.blame.standing import Standing
-from ddpdoctor.blame.standings import Standings
-from ddpdoctor.blame.standstill import Standstill
+from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.blame.wording import at
 from ddpdoctor.hang.flight.dumped_groups import ProcessGroup, process_groups_of
 from ddpdoctor.hang.flight.mismatch import FirstMismatch, call_phrase, differ, first_mismatch
@@ -45,7 +45,7 @@ CAUSES = (
 _OTHER_END = {"send": "recv", "recv": "send"}
 
 
-class DumpedJob(Standings):
+class DumpedJob(HangAnalysis):
     """A job of which nothing but dumps is known.
 
     Args:
@@ -61,21 +61,21 @@ class DumpedJob(Standings):
         }
         late = [rank for rank in self.graph.sinks() if rank not in self.entries]
         super().__init__(
-            {rank: self._standing(rank) for rank in sorted([*self.entries, *late])}, Standstill()
+            {rank: self._rank_state(rank) for rank in sorted([*self.entries, *late])}, HangSnapshot()
         )
 
-    def _standing(self, rank: int, entry: Entry | None = None) -> Standing:
+    def _rank_state(self, rank: int, entry: Entry | None = None) -> RankState:
         """By the oldest thing in which it stands, unless another is given; else by its last call."""
         if rank not in self.dumps:
-            return Standing(rank, last="left no dump")
+            return RankState(rank, last="left no dump")
         entry = entry or next(iter(self.entries.get(rank, {}).values()), None)
         if entry is not None:
             kind = PlaceKind.COLLECTIVE if entry.peer is None else PlaceKind.PAIR
-            return Standing(rank, Place(kind, self._title(entry), _line(entry)))
+            return RankState(rank, Place(kind, self._title(entry), _line(entry)))
         last = _last(self.dumps[rank])
         if last is None:
-            return Standing(rank, last="came to no collective")
-        return Standing(rank, last=f"came last to {self._title(last)}{at(_line(last))}")
+            return RankState(rank, last="came to no collective")
+        return RankState(rank, last=f"came last to {self._title(last)}{at(_line(last))}")
 
     def _entries(self, dump: Dump) -> dict[Meeting, Entry]:
         """In what a rank stands, oldest first, peers as ranks of the job."""
@@ -277,7 +277,7 @@ class DumpedJob(Standings):
     def _show(self, meeting: Meeting) -> None:
         """Of a rank that stands in several things, show this one."""
         known = {rank: entries.get(meeting) for rank, entries in self.entries.items()}
-        self.ranks = {rank: self._standing(rank, known.get(rank)) for rank in self.ranks}
+        self.ranks = {rank: self._rank_state(rank, known.get(rank)) for rank in self.ranks}
 
     def _what(self, meeting: Meeting, ranks: Iterable[int]) -> str:
         """``all_reduce 10 of the default group``."""

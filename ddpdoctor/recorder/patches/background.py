@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..asked import Asked
 from ..guard import guarded
 from ..heartbeat import Heartbeat
+from ..stack_requests import Asked
 
 if TYPE_CHECKING:
     from ..session import Session

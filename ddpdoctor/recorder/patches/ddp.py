@@ -9,12 +9,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ..bypassed_calls import watch_parts
 from ..digest import digests, named
 from ..events import training as events
 from ..guard import guarded
 from ..hooked import watch_hook
 from ..keys import names_inside
-from ..parts import watch_parts
 from ..patch import watch
 from ..session import Session
 from ..training import Training, Wrapper

@@ -19,7 +19,7 @@ from ..hooked import Hooked
 from ..patch import hook, watch
 from ..randomness import StepDraws
 from ..session import Session
-from ..training import Ration, Training, is_digested
+from ..training import DigestBudget, Training, is_digested
 from ..where import Where
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
@@ -31,7 +31,7 @@ class _Known:
 
     index: int
     ref: weakref.ref[Any]
-    ration: Ration
+    ration: DigestBudget
     sharded: bool
     shape: tuple[Any, ...] = ()
     """How many parameters its groups had, and how many wrappers there were, when its keys were told."""
@@ -164,7 +164,7 @@ class _Optimizers:
         if known is None or known.ref() is not optimizer:
             first = next(_parameters(optimizer), None)
             device = "cpu" if first is None else first.device.type
-            ration = Ration(full=self.session.options.full, device=device)
+            ration = DigestBudget(full=self.session.options.full, device=device)
             sharded = _is_sharded(optimizer) or any(
                 self._know(step.optimizer).sharded
                 for step in self.under_way

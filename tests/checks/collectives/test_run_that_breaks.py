@@ -10,11 +10,11 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import RankTrace
 from ddpdoctor.trace.recording import Recording
+from tests.support.hangs import script
 from tests.support.judging import check as check_of
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recording, replace, where
 from tests.support.recordings import trace as trace_of
-from tests.support.standstills import script
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
 
 

@@ -23,7 +23,7 @@ from tests.support.flight import dump, ring, waiting, write_job
         ("gpu4-node2_rank7.pickle", 7),
         ("fr3", 3),
         ("vm-4711_rank_2", 2),
-        ("vm-4711.standstill.json", None),
+        ("vm-4711.snapshot.json", None),
         ("notes.txt", None),
         ("rank_99999999999", None),
     ],

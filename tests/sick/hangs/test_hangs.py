@@ -54,19 +54,19 @@ def hang(script: Path, folder: Path, size: int, slot: int) -> Ran:
 
 
 def without_flight_recorder(ran: Ran) -> Ran:
-    if ran.trace.standstill is None:
+    if ran.trace.snapshot is None:
         return ran
-    return judged_again(ran, replace(ran.trace, standstill=replace(ran.trace.standstill, flight={})))
+    return judged_again(ran, replace(ran.trace, snapshot=replace(ran.trace.snapshot, flight={})))
 
 
 def assert_stacks_say_no_more_than_they_show(trace: Trace, expected: list[Expected]) -> None:
     """As ``ddpdoctor hang`` judges a job without any record of ours."""
     if any(one.failure for one in trace.ranks):
         return  # what two collectives do that meet each other is gloo's choice: mostly they wait, some end in an error
-    assert trace.standstill is not None
-    processes = tuple(replace(one, handles=None) for one in trace.standstill.processes)
-    alone = replace(trace.standstill, processes=processes, flight={}, world_size=len(trace.ranks))
-    verdict = diagnosis_of(Trace((), standstill=alone))
+    assert trace.snapshot is not None
+    processes = tuple(replace(one, handles=None) for one in trace.snapshot.processes)
+    alone = replace(trace.snapshot, processes=processes, flight={}, world_size=len(trace.ranks))
+    verdict = diagnosis_of(Trace((), snapshot=alone))
     assert verdict is not None
     assert verdict.code in OF_STACKS
     if expected[0].code in ("DD306", "DD307"):

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from ddpdoctor.fix.shadow import Shadow
+from ddpdoctor.fix.changed_copy import Shadow
 
 
 def test_data_is_linked_what_is_written_stays_in_the_copy(tmp_path):

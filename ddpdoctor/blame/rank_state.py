@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from ddpdoctor.blame.frames import function
 from ddpdoctor.blame.graph import End, Meeting
+from ddpdoctor.blame.hang_snapshot import Doing, Process
 from ddpdoctor.blame.place import Place, PlaceKind
-from ddpdoctor.blame.standstill import Doing, Process
 from ddpdoctor.model import Where
 
 _WORKS = (Doing.COMPUTES, Doing.DISK, Doing.SLEEPS)
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankState:
     """One rank, by its stack, by its record, or as one that has left."""
 
     rank: int

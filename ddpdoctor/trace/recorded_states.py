@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
 
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
 from ddpdoctor.blame.place import ASYNCHRONOUS, OF_TWO, Place, PlaceKind, place_of
-from ddpdoctor.blame.standing import Standing
-from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
+from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
@@ -21,28 +21,28 @@ _UNDER_WAY = {
 }
 
 
-def standings(trace: Trace) -> dict[int, Standing]:
+def rank_states(trace: Trace) -> dict[int, RankState]:
     """Every rank of the job, by rank."""
-    standstill = trace.standstill or Standstill()
+    snapshot = trace.snapshot or HangSnapshot()
     by_rank = {rank.rank: rank for rank in trace.ranks}
-    processes = standstill.ranks
-    known = {*by_rank, *processes, *_expected(trace, standstill)}
+    processes = snapshot.ranks
+    known = {*by_rank, *processes, *_expected(trace, snapshot)}
     workers: dict[int, list[Process]] = {}
-    for process in standstill.processes:
+    for process in snapshot.processes:
         if process.role is ProcessRole.WORKER and process.rank is not None:
             workers.setdefault(process.rank, []).append(process)
     return {
-        rank: _standing(rank, by_rank.get(rank), processes.get(rank), tuple(workers.get(rank, ())))
+        rank: _rank_state(rank, by_rank.get(rank), processes.get(rank), tuple(workers.get(rank, ())))
         for rank in sorted(known)
     }
 
 
-def _expected(trace: Trace, standstill: Standstill) -> Iterable[int]:
+def _expected(trace: Trace, snapshot: HangSnapshot) -> Iterable[int]:
     """The ranks that there should be; imaginary ones are waited for by nobody."""
     if trace.imagined is not None:
         return trace.imagined.ranks  # flight recorders number the processes
-    size = standstill.world_size or trace.world_size or _wanted(trace)
-    return (*standstill.flight, *range(size))
+    size = snapshot.world_size or trace.world_size or _wanted(trace)
+    return (*snapshot.flight, *range(size))
 
 
 def _wanted(trace: Trace) -> int:
@@ -52,33 +52,33 @@ def _wanted(trace: Trace) -> int:
     return max((int(size) for size in map(str, sizes) if size.isdigit()), default=0)
 
 
-def _standing(
+def _rank_state(
     rank: int, traced: RankTrace | None, process: Process | None, workers: tuple[Process, ...]
-) -> Standing:
+) -> RankState:
     recording = traced.recording if traced else None
     failed = _failed(traced, process)
     left = "" if failed else _left(traced, process)
     place = None if left or failed else _place(process, recording)
     left_at = recording.exit.at if recording and recording.exit else None
     peer = place.peer if place and place.kind is PlaceKind.PAIR else None
-    standing = Standing(rank, place, process, workers, left, left_at, failed, peer=peer)
-    return _with_call(standing, recording, place) if recording and place else standing
+    state = RankState(rank, place, process, workers, left, left_at, failed, peer=peer)
+    return _with_call(state, recording, place) if recording and place else state
 
 
-def _with_call(standing: Standing, recording: Recording, place: Place) -> Standing:
+def _with_call(state: RankState, recording: Recording, place: Place) -> RankState:
     """The same with what the record tells of the call in which it stands."""
     if place.kind in (PlaceKind.BACKWARD, PlaceKind.FORWARD):
         groups = {wrapper.ranks for wrapper in recording.wrappers}
-        return replace(standing, group=next(iter(groups)) if len(groups) == 1 else None)
+        return replace(state, group=next(iter(groups)) if len(groups) == 1 else None)
     if place.kind not in (PlaceKind.COLLECTIVE, PlaceKind.PAIR):
-        return standing
+        return state
     call = open_call(recording) or (_message(recording) if place.kind is PlaceKind.PAIR else None)
     if call is None:
-        return standing
+        return state
     tensor = (call.shape, call.dtype) if call.shape and call.operation in OF_ONE_SIZE else ()
-    peer = standing.peer if call.peer is None else call.peer
+    peer = state.peer if call.peer is None else call.peer
     return replace(
-        standing, group=call.group, group_name=call.group_name, peer=peer, number=call.number, tensor=tensor
+        state, group=call.group, group_name=call.group_name, peer=peer, number=call.number, tensor=tensor
     )
 
 

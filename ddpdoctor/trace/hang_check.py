@@ -10,7 +10,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recorded_job import cause_of_run
 
 
-class StandstillCheck(Check):
+class HangCheck(Check):
     """A check with :attr:`causes`: where a run hangs, it reports these causes only."""
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -19,13 +19,13 @@ class StandstillCheck(Check):
         Raises:
             NotMeasured: the run hangs for a cause of another check.
         """
-        if findings := self.cause_of_standstill(trace):
+        if findings := self.cause_of_hang(trace):
             return findings
         if cause := cause_of_run(trace):
             raise NotMeasured(f"the job hangs ({registry.by_cause(type(cause)).code})")
         return self.examine_ended(trace)
 
-    def cause_of_standstill(self, trace: Trace) -> list[Finding]:
+    def cause_of_hang(self, trace: Trace) -> list[Finding]:
         """The finding where a run hangs for a cause of this check."""
         cause = cause_of_run(trace)
         return [self.report(cause)] if type(cause) in self.causes else []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.recorder.handled import handled
+from ddpdoctor.recorder.active_exception import handled
 
 
 class Odd(Exception):

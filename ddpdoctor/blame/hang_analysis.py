@@ -22,9 +22,9 @@ from ddpdoctor.blame.causes import (
 )
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.graph import WaitGraph
+from ddpdoctor.blame.hang_snapshot import HangSnapshot, Process
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
-from ddpdoctor.blame.standing import Standing
-from ddpdoctor.blame.standstill import Process, Standstill
+from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.blame.tree import show
 from ddpdoctor.blame.wording import doing, place_phrase
 from ddpdoctor.model import Confidence, Evidence
@@ -34,7 +34,7 @@ from ddpdoctor.text import shorten
 C = TypeVar("C", bound=Cause)
 
 
-class Standings:
+class HangAnalysis:
     """What stacks tell. What records and flight recorders tell besides, a subclass answers, or None where they do not.
 
     Args:
@@ -43,16 +43,16 @@ class Standings:
     """
 
     def __init__(
-        self, ranks: Mapping[int, Standing], standstill: Standstill, *, out_of_time: bool = False
+        self, ranks: Mapping[int, RankState], snapshot: HangSnapshot, *, out_of_time: bool = False
     ) -> None:
-        self.ranks, self.standstill, self.out_of_time = ranks, standstill, out_of_time
-        self.here = {rank: standing for rank, standing in ranks.items() if standing.located or standing.left}
-        self.waiting = tuple(rank for rank, standing in ranks.items() if standing.waits)
+        self.ranks, self.snapshot, self.out_of_time = ranks, snapshot, out_of_time
+        self.here = {rank: state for rank, state in ranks.items() if state.located or state.left}
+        self.waiting = tuple(rank for rank, state in ranks.items() if state.waits)
 
     @cached_property
     def graph(self) -> WaitGraph:
         """Of the ranks that were seen, or have left."""
-        stands = {rank: (standing.meeting,) for rank, standing in self.here.items() if standing.waits}
+        stands = {rank: (state.meeting,) for rank, state in self.here.items() if state.waits}
         first = {meeting: rank for rank, (meeting,) in reversed(stands.items())}
         late = {
             meeting: tuple(other for other in self._wanted(rank) if stands.get(other) != (meeting,))
@@ -62,18 +62,18 @@ class Standings:
 
     def _wanted(self, rank: int) -> Iterator[int]:
         """The ranks without which its wait does not end."""
-        standing = self.here[rank]
-        peer = self._peer(standing)
+        state = self.here[rank]
+        peer = self._peer(state)
         if peer in self.here:
             return iter((peer,))
-        members = self.here if standing.group is None else standing.group
+        members = self.here if state.group is None else state.group
         return (other for other in members if other in self.here and other != rank)
 
     @staticmethod
-    def _peer(standing: Standing) -> int:
+    def _peer(state: RankState) -> int:
         """The other end of the message in which a rank waits; -1 where it waits in none."""
-        is_message = standing.place is not None and standing.place.kind is PlaceKind.PAIR
-        return standing.peer if is_message and standing.peer is not None else -1
+        is_message = state.place is not None and state.place.kind is PlaceKind.PAIR
+        return state.peer if is_message and state.peer is not None else -1
 
     def tell(self, kind: type[C], culprits: Iterable[int], **fields: Any) -> C:
         """A cause of this kind, at the line of the first culprit unless another is given."""
@@ -96,9 +96,9 @@ class Standings:
     @cached_property
     def states(self) -> tuple[Evidence, ...]:
         """Where all ranks are, their stacks as a tree, and what could not be seen."""
-        processes = {rank: standing.process for rank, standing in self.ranks.items() if standing.process}
+        processes = {rank: state.process for rank, state in self.ranks.items() if state.process}
         stacks = {rank: process.stack for rank, process in processes.items() if process.stack}
-        stuck = ((rank, standing.stuck_worker) for rank, standing in self.ranks.items())
+        stuck = ((rank, state.stuck_worker) for rank, state in self.ranks.items())
         workers = [
             Evidence(f"worker process {worker.pid}:\n" + "\n".join(map(str, worker.stack)), (rank,))
             for rank, worker in stuck
@@ -110,19 +110,19 @@ class Standings:
             *((Evidence(show(stacks)),) if stacks else ()),
             *workers[:1],
             *by_state(unseen),
-            *(Evidence(sentence) for sentence in self.standstill.unseen),
+            *(Evidence(sentence) for sentence in self.snapshot.unseen),
         )
 
     @property
     def short_states(self) -> tuple[Evidence, ...]:
         """What each rank does, equal states once."""
-        places = {rank: standing.where for rank, standing in self.ranks.items()}
-        return by_state({rank: doing(standing) for rank, standing in self.ranks.items()}, places=places)
+        places = {rank: state.where for rank, state in self.ranks.items()}
+        return by_state({rank: doing(state) for rank, state in self.ranks.items()}, places=places)
 
     @property
     def judged_already(self) -> bool:
         """Whether a rank failed, or was ended by us: that tells what happened, and the others are its victims."""
-        return any(standing.failed or standing.left == "shortened" for standing in self.ranks.values())
+        return any(state.failed or state.left == "shortened" for state in self.ranks.values())
 
     def stands_in(self, rank: int, kind: PlaceKind) -> bool:
         """Whether a rank is in such a place."""
@@ -143,8 +143,8 @@ class Standings:
 
     def nobody_waits(self) -> Cause | None:
         """Where no rank waits for another: all are blocked, or nothing is wrong."""
-        blocked = [rank for rank, standing in self.ranks.items() if standing.blocked]
-        everybody = blocked and all(standing.left or rank in blocked for rank, standing in self.ranks.items())
+        blocked = [rank for rank, state in self.ranks.items() if state.blocked]
+        everybody = blocked and all(state.left or rank in blocked for rank, state in self.ranks.items())
         return self._blocked(self._not_for_a_key(blocked) or blocked) if everybody else None
 
     def without_wait(self, ranks: Sequence[int]) -> Cause:
@@ -172,7 +172,7 @@ class Standings:
         first = self.ranks[ranks[0]]
         if not first.works:
             return self.tell(IsElsewhere, ranks, state=first)
-        seconds, timeout = self.standstill.seconds, self.standstill.timeout
+        seconds, timeout = self.snapshot.seconds, self.snapshot.timeout
         more = {"seconds": seconds, "timeout": timeout, "out_of_time": self.out_of_time}
         return self.tell(WorksAlone, ranks, state=first, **more)
 
@@ -204,7 +204,7 @@ class Standings:
     def nobody_late(self) -> Cause:
         """Where nobody is missing, as far as can be seen."""
         missing = [rank for rank in self.ranks if rank not in self.here]
-        apart = not missing and len({standing.where for standing in self.here.values()}) > 1
+        apart = not missing and len({state.where for state in self.here.values()}) > 1
         cause = (self.diverged(tuple(self.here)) if apart else None) or self.by_dumps()
         waits = self.waits_in(self.waiting)
         more = {"where": waits.where if waits else None, "confidence": Confidence.LIKELY}
@@ -230,11 +230,11 @@ class Standings:
 
     def _groups_in_a_circle(self, ranks: Sequence[int]) -> Cause | None:
         """Groups that share ranks, used in different orders."""
-        standings = {rank: self.ranks[rank] for rank in ranks}
+        rank_states = {rank: self.ranks[rank] for rank in ranks}
         groups = {
-            rank: (standing.group, standing.group_name)
-            for rank, standing in standings.items()
-            if standing.group is not None
+            rank: (state.group, state.group_name)
+            for rank, state in rank_states.items()
+            if state.group is not None
         }
         if len(groups) < len(ranks) or len(set(groups.values())) < 2:
             return None

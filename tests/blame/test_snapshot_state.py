@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.liveness import JobState, RankActivity, rank_activity, standstill_state
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.liveness import JobState, RankActivity, rank_activity, snapshot_state
 from ddpdoctor.blame.place import place_of
-from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
-from tests.support.standstills import backward, collective, loader, script
+from tests.support.hangs import backward, collective, loader, script
 
 MAIN = script(30)
 BARRIER = collective("barrier", 30)
@@ -25,20 +25,20 @@ def working(rank: int, **fields: object) -> Process:
 
 
 def test_all_wait():
-    assert standstill_state(Standstill((standing(0), standing(1)))) is JobState.HUNG
+    assert snapshot_state(HangSnapshot((standing(0), standing(1)))) is JobState.HUNG
 
 
 @pytest.mark.parametrize("doing", [Doing.SLEEPS, Doing.STOPPED, Doing.GONE, Doing.WAITS])
 def test_one_stands_elsewhere(doing):
     one = standing(1, (MAIN,), doing=doing)
-    assert standstill_state(Standstill((standing(0), one))) is JobState.HUNG
+    assert snapshot_state(HangSnapshot((standing(0), one))) is JobState.HUNG
 
 
 @pytest.mark.parametrize(
     "one", [working(1), working(1, doing=Doing.DISK), working(1, again=(Frame("f", "/t.py", 1),))]
 )
 def test_one_works_while_another_waits(one):
-    assert standstill_state(Standstill((standing(0), one))) is JobState.SLOW
+    assert snapshot_state(HangSnapshot((standing(0), one))) is JobState.SLOW
 
 
 @pytest.mark.parametrize(
@@ -47,15 +47,15 @@ def test_one_works_while_another_waits(one):
     ids=["its variables change", "it wakes for every step", "it is elsewhere a second later"],
 )
 def test_who_comes_and_goes_in_a_collective_is_at_work(moving):
-    assert standstill_state(Standstill((standing(0, **moving), standing(1, **moving)))) is JobState.MOVES
+    assert snapshot_state(HangSnapshot((standing(0, **moving), standing(1, **moving)))) is JobState.MOVES
 
 
 def test_a_thread_that_spins_brings_no_rank_out_of_its_collective():
-    assert standstill_state(Standstill((standing(0, doing=Doing.COMPUTES), standing(1)))) is JobState.HUNG
+    assert snapshot_state(HangSnapshot((standing(0, doing=Doing.COMPUTES), standing(1)))) is JobState.HUNG
 
 
 def test_threads_that_send_a_large_tensor_do():
-    assert standstill_state(Standstill((standing(0, doing=Doing.DISK), standing(1)))) is JobState.SLOW
+    assert snapshot_state(HangSnapshot((standing(0, doing=Doing.DISK), standing(1)))) is JobState.SLOW
 
 
 @pytest.mark.parametrize(
@@ -86,10 +86,10 @@ def test_the_name_of_a_function_decides_nothing(name, doing):
 def test_a_loader_whose_worker_works_is_slow_and_not_stuck():
     worker = replace(working(1), pid=200, role=ProcessRole.WORKER)
     waiting = (standing(0), standing(1, LOADER, call="poll of a pipe"))
-    assert standstill_state(Standstill((*waiting, worker))) is JobState.SLOW
+    assert snapshot_state(HangSnapshot((*waiting, worker))) is JobState.SLOW
     stuck = replace(worker, doing=Doing.SLEEPS)
-    assert standstill_state(Standstill((*waiting, stuck))) is JobState.HUNG
+    assert snapshot_state(HangSnapshot((*waiting, stuck))) is JobState.HUNG
 
 
 def test_nobody_is_there():
-    assert standstill_state(Standstill()) is JobState.MOVES
+    assert snapshot_state(HangSnapshot()) is JobState.MOVES

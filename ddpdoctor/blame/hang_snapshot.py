@@ -40,7 +40,7 @@ class Doing(str, Enum):
 
 
 @dataclass(frozen=True)
-class Handled:
+class ActiveException:
     """An exception that a thread was handling: it stood in an ``except``, a ``finally``, or the end of a ``with``."""
 
     type: str
@@ -87,7 +87,7 @@ class Process:
     """Where it has ended and that is known; negative for a signal."""
     peer: int | None = None
     """The rank that its call of torch.distributed names as source or destination, where its stack was read."""
-    handles: Handled | None = None
+    handles: ActiveException | None = None
     """By our recorder; None where that is not in there."""
 
     @property
@@ -99,7 +99,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Standstill:
+class HangSnapshot:
     """The processes of a job when it was looked at."""
 
     processes: tuple[Process, ...] = ()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.standstill import Doing, Process, ProcessRole, Standstill
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
 
@@ -88,19 +88,19 @@ def queue(line: int) -> tuple[Frame, ...]:
 
 def process(rank: int, stack: tuple[Frame, ...], **fields: Any) -> Process:
     """One that stands and waits, unless said otherwise."""
-    standing = Process(1000 + rank, rank, stack=stack, again=stack, doing=Doing.WAITS, call="futex")
-    return replace(standing, **fields)
+    state = Process(1000 + rank, rank, stack=stack, again=stack, doing=Doing.WAITS, call="futex")
+    return replace(state, **fields)
 
 
-def standstill(
+def snapshot(
     stacks: Mapping[int, tuple[Frame, ...] | Process], *others: Process, **fields: Any
-) -> Standstill:
+) -> HangSnapshot:
     """The processes of these ranks; ``others`` are workers."""
     ranks = (one if isinstance(one, Process) else process(rank, one) for rank, one in stacks.items())
-    return Standstill((*ranks, *others), **{"seconds": 7.0, **fields})
+    return HangSnapshot((*ranks, *others), **{"seconds": 7.0, **fields})
 
 
-def hung(still: Standstill, recordings: Mapping[int, Recording] | None = None, **fields: Any) -> Trace:
+def hung(still: HangSnapshot, recordings: Mapping[int, Recording] | None = None, **fields: Any) -> Trace:
     """A run that stood still; without recordings, as ``ddpdoctor hang`` sees a job of somebody else's."""
     seen = recordings or {}
     ranks = tuple(
@@ -109,4 +109,4 @@ def hung(still: Standstill, recordings: Mapping[int, Recording] | None = None, *
         )
         for rank in sorted({*seen, *(still.ranks if seen else ())})
     )
-    return Trace(ranks, **{"timed_out": bool(seen), "seconds": 20.0, "standstill": still, **fields})
+    return Trace(ranks, **{"timed_out": bool(seen), "seconds": 20.0, "snapshot": still, **fields})
