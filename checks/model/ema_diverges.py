@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
-from ddpdoctor.recorder.events.training import Shadow
+from ddpdoctor.recorder.events.training import CopyForward
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank, shown_at
@@ -62,7 +62,7 @@ class EmaDiverges(Check):
             raise NotMeasured("no two ranks evaluated a copy of the model")
         return findings or Passed(f"copies of the model were equal in {plural(compared, 'evaluation')}")
 
-    def _differ(self, group: Group, row: Mapping[int, Shadow]) -> Finding:
+    def _differ(self, group: Group, row: Mapping[int, CopyForward]) -> Finding:
         rank, first = next(iter(row.items()))
         unequal, wrapper = _differing(row), group[rank].wrapper(first.wrapper) or group[rank].wrappers[0]
         weights = [key for key in unequal if key in {parameter.key for parameter in wrapper.parameters}]
@@ -99,26 +99,26 @@ class EmaDiverges(Check):
         )
 
 
-def _evaluated_together(group: Group) -> list[list[dict[int, Shadow]]]:
+def _evaluated_together(group: Group) -> list[list[dict[int, CopyForward]]]:
     """By copy, the evaluations of it that several ranks did."""
-    copies = on_each_rank(group, lambda recording: recording.events(Shadow))
+    copies = on_each_rank(group, lambda recording: recording.events(CopyForward))
     by_copy = grouped(copies, lambda pair: (pair[1].wrapper, pair[1].number))
     return [list(in_turn(evaluations)) for evaluations in by_copy]
 
 
-def _differing(row: Mapping[int, Shadow]) -> tuple[str, ...]:
+def _differing(row: Mapping[int, CopyForward]) -> tuple[str, ...]:
     return differing({rank: copy.digests for rank, copy in row.items()})
 
 
-def _time(row: Mapping[int, Shadow]) -> float:
+def _time(row: Mapping[int, CopyForward]) -> float:
     return min(copy.time for copy in row.values())
 
 
-def _has_average(group: Group, row: Mapping[int, Shadow]) -> bool:
+def _has_average(group: Group, row: Mapping[int, CopyForward]) -> bool:
     return any(_is_average(group[rank], copy) for rank, copy in row.items())
 
 
-def _is_average(recording: Recording, copy: Shadow) -> bool:
+def _is_average(recording: Recording, copy: CopyForward) -> bool:
     """Whether a copy holds something that the model never held, as an average does and a snapshot does not."""
     before = [step for step in recording.steps if step.time < copy.time]
     updates = [update for step in before for update in step.optimizer_steps]
@@ -126,19 +126,19 @@ def _is_average(recording: Recording, copy: Shadow) -> bool:
     if complete and all(update.after is not None for update in updates):
         wrapped = [wrapper.digests for wrapper in recording.wrappers if wrapper.index == copy.wrapper]
         return not any(_holds(copy, held) for held in (*wrapped, *(update.after or {} for update in updates)))
-    copies = [shadow for shadow in recording.events(Shadow) if shadow.wrapper == copy.wrapper]
+    copies = [shadow for shadow in recording.events(CopyForward) if shadow.wrapper == copy.wrapper]
     states = [shadow.digests for shadow in copies if shadow.number == copy.number]
     if len(states) > 1:
         return any(state != states[0] for state in states) and not _is_loaded(recording, copy)
     return len({shadow.number for shadow in copies}) == 1
 
 
-def _holds(copy: Shadow, weights: Mapping[str, str]) -> bool:
+def _holds(copy: CopyForward, weights: Mapping[str, str]) -> bool:
     common = copy.digests.keys() & weights.keys()
     return bool(common) and all(copy.digests[key] == weights[key] for key in common)
 
 
-def _is_loaded(recording: Recording, copy: Shadow) -> bool:
+def _is_loaded(recording: Recording, copy: CopyForward) -> bool:
     """Whether such a copy takes whole states of the model, from time to time."""
     kinds = {wrapper.module for wrapper in recording.wrappers if wrapper.index == copy.wrapper}
     began = min((step.time for step in recording.steps), default=0.0)
@@ -158,7 +158,7 @@ def _took_copy(group: Group, first: Difference) -> bool:
                 copy.digests.get(key) == (first.update.taken[rank].before or {}).get(key)
                 for key in first.keys
             )
-            for copy in group[rank].events(Shadow)
+            for copy in group[rank].events(CopyForward)
         )
         for rank in first.moved
     )

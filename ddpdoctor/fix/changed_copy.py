@@ -22,7 +22,7 @@ _CODE = {".git", ".hg", "__pycache__", "node_modules", ".venv"}
 
 
 @dataclass
-class Shadow:
+class ChangedCopy:
     """The copy; a context manager that removes it.
 
     Folders are real, so that what a run writes stays in the copy, and so are scripts; other files are links. A file
@@ -38,7 +38,7 @@ class Shadow:
     since: float
     changed: Mapping[Path, bytes]
 
-    def __enter__(self) -> Shadow:
+    def __enter__(self) -> ChangedCopy:
         self.root = Path(tempfile.mkdtemp(prefix="ddpdoctor-fix-"))
         self._entries = 0
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .digest import digests
 from .digest import named as by_name
-from .events.training import Shadow
+from .events.training import CopyForward
 from .guard import guarded
 from .keys import names_inside
 from .patch import has_compiled
@@ -124,7 +124,7 @@ class Parts:
         named = [*names_inside(module), *module.named_buffers()]
         values = digests(self.training.torch, [tensor for _, tensor in named])
         weights, at = by_name((name for name, _ in named), values), self.training.session.here()
-        self.training.session.event(Shadow(shadow[1].index, shadow[2], time.monotonic(), at, weights))
+        self.training.session.event(CopyForward(shadow[1].index, shadow[2], time.monotonic(), at, weights))
 
     def _is_told(self, copy: Any, *, grad: bool) -> bool:
         """Once in a step; of a copy that is called in every step, as a teacher is, in detailed ones."""

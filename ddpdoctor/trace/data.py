@@ -16,7 +16,7 @@ from ddpdoctor.recorder.events.data import (
     Worker,
     WorkersStarted,
 )
-from ddpdoctor.recorder.events.training import Draws, Shadow
+from ddpdoctor.recorder.events.training import CopyForward, Draws
 from ddpdoctor.trace.numbers import read_numbers
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.training import TrainingStep
@@ -92,7 +92,7 @@ def passes_of(
         batches[batch.iteration].append(batch)
     workers = {worker.pid: worker for child in children for worker in child.events(Worker)}
     pids = {started.iteration: started.pids for started in record.events(WorkersStarted)}
-    iterations, copies = record.events(Iteration), [copy.time for copy in record.events(Shadow)]
+    iterations, copies = record.events(Iteration), [copy.time for copy in record.events(CopyForward)]
     for iteration in iterations:
         drawn = batches[iteration.id]
         digested = _digested(drawn)

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 
-from ddpdoctor.fix.changed_copy import Shadow
+from ddpdoctor.fix.changed_copy import ChangedCopy
 
 
 def test_data_is_linked_what_is_written_stays_in_the_copy(tmp_path):
@@ -18,7 +18,7 @@ def test_data_is_linked_what_is_written_stays_in_the_copy(tmp_path):
     since = time.time() - 100
     (project / "runs" / "new.log").write_text("of the run")
     (project / "made").mkdir()
-    with Shadow(project, since, {project / "train.py": b"changed"}) as shadow:
+    with ChangedCopy(project, since, {project / "train.py": b"changed"}) as shadow:
         copy = shadow.working
         assert (copy / "train.py").read_bytes() == b"changed"
         assert (copy / "data/images/0.png").read_text() == "data/images/0.png"
@@ -37,7 +37,7 @@ def test_data_is_linked_what_is_written_stays_in_the_copy(tmp_path):
 def test_a_script_that_is_as_it_was_imports_a_changed_module(tmp_path):
     (tmp_path / "train.py").write_text("import utils\n\nprint(utils.VALUE, end='')\n")
     (tmp_path / "utils.py").write_text("VALUE = 'as it was'\n")
-    with Shadow(tmp_path, time.time() + 100, {tmp_path / "utils.py": b"VALUE = 'changed'\n"}) as shadow:
+    with ChangedCopy(tmp_path, time.time() + 100, {tmp_path / "utils.py": b"VALUE = 'changed'\n"}) as shadow:
         command = [sys.executable, "train.py"]
         done = subprocess.run(command, cwd=shadow.working, capture_output=True, text=True, check=True)
     assert done.stdout == "changed"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.recorder.events.training import Shadow
+from ddpdoctor.recorder.events.training import CopyForward
 from tests.recorder.trained import line_of, record, reduced, run, write
 from tests.support.forked import run_forked
 
@@ -90,7 +90,7 @@ def test_a_forward_around_the_wrapper(tmp_path, call):
     assert (around.around, right.around) == (True, False)
     assert around.at.line == line_of(tmp_path, call)
     assert reduced(seen) == [[()], [(0,)]]
-    assert [(one.wrapper, one.number) for one in seen.events(Shadow)] == [(0, 0)]
+    assert [(one.wrapper, one.number) for one in seen.events(CopyForward)] == [(0, 0)]
     assert seen.trailing is None
 
 
@@ -222,4 +222,4 @@ def test_teachers_are_looked_at_in_detailed_steps(tmp_path):
         """,
     )
     detailed = [step for step in seen.steps if step.forwards]
-    assert len(seen.events(Shadow)) == len(detailed) < 400
+    assert len(seen.events(CopyForward)) == len(detailed) < 400

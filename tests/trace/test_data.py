@@ -1,7 +1,7 @@
 """Passes and splits, put together from events."""
 
 from ddpdoctor.recorder.events.data import Batch, Integers, Iteration, Loader, Subset, Worker, WorkersStarted
-from ddpdoctor.recorder.events.training import Shadow
+from ddpdoctor.recorder.events.training import CopyForward
 from ddpdoctor.trace.data import passes_of, splits_of
 from ddpdoctor.trace.record import Record
 
@@ -41,5 +41,5 @@ def test_the_parts_of_a_random_split_belong_together():
 
 def test_a_pass_in_which_an_averaged_copy_is_called_evaluates():
     iterations = [Iteration(n, 0, n, None, 1.0 + 2 * n, 2.0 + 2 * n, "exhausted") for n in range(2)]
-    before, evaluated = passes_of(Record.made(*iterations, Shadow(0, 0, 3.5, None)), [])
+    before, evaluated = passes_of(Record.made(*iterations, CopyForward(0, 0, 3.5, None)), [])
     assert (before.evaluation, evaluated.evaluation) == (False, True)

@@ -252,7 +252,7 @@ class Collective(Event):
 
 
 @dataclass(slots=True)
-class Shadow(Event):
+class CopyForward(Event):
     """A copy of a wrapped module, an average of its weights for instance, at a forward that does not train it."""
 
     wrapper: int

@@ -1,5 +1,5 @@
 from ddpdoctor.model import Level, Source
-from ddpdoctor.recorder.events.training import Shadow
+from ddpdoctor.recorder.events.training import CopyForward
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import KEYS, recorded, replace, where
@@ -8,7 +8,7 @@ from tests.support.training import with_update
 
 def evaluating(digests, ranks=(0, 1), time=9.0, change=lambda rank, one: one):
     def altered(rank, one):
-        own = (Shadow(0, 0, time, where(67), digests(rank)),) if rank in ranks else ()
+        own = (CopyForward(0, 0, time, where(67), digests(rank)),) if rank in ranks else ()
         return replace(change(rank, one), record=Record.made(*own))
 
     return recorded(2, altered)
