@@ -21,7 +21,7 @@ from ddpdoctor.cli.options import CheckOptions, FixOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
 from ddpdoctor.fix import unavailable
-from ddpdoctor.fix.changed_copy import Shadow
+from ddpdoctor.fix.changed_copy import ChangedCopy
 from ddpdoctor.fix.write import Refused, why_not_restorable, write_all
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import began_at, is_as_it_ran, read_job, read_trace, working_directory
@@ -218,11 +218,11 @@ class _Verification:
             return read_trace(place / JOB_FOLDER)
 
     @contextmanager
-    def _copy(self, texts: Mapping[Path, bytes]) -> Iterator[tuple[Shadow, Job, Path]]:
+    def _copy(self, texts: Mapping[Path, bytes]) -> Iterator[tuple[ChangedCopy, Job, Path]]:
         """Be in a copy with these files in place of the user's: the copy, its job and a folder for the run."""
         with (
             tempfile.TemporaryDirectory(prefix="ddpdoctor-") as place,
-            Shadow(self.working, self.since, texts) as shadow,
+            ChangedCopy(self.working, self.since, texts) as shadow,
         ):
             (Path(place) / JOB_FOLDER).mkdir()
             job = replace(self.job, words=tuple(_shadowed(word, shadow) for word in self.job.words))
@@ -241,7 +241,7 @@ class _Verification:
         if job.recorder.exact:
             replay(job, launch, folder, deadline, torch)
 
-    def _request_inside(self, job: Job, shadow: Shadow) -> Request:
+    def _request_inside(self, job: Job, shadow: ChangedCopy) -> Request:
         silencer = replace(self.request.silencer, working=shadow.working)
         return replace(self.request, job=job, earlier=(), timeline=None, follow=None, silencer=silencer)
 
@@ -256,7 +256,7 @@ def _codes(select: list[str] | None) -> frozenset[str]:
     )
 
 
-def _shadowed(word: str, shadow: Shadow) -> str:
+def _shadowed(word: str, shadow: ChangedCopy) -> str:
     """A word of the command, which names the copy where it names a script of the user's by its full path."""
     path = Path(word)
     is_there = path.is_absolute() and path.suffix == ".py" and shadow.at(path).exists()
@@ -264,7 +264,7 @@ def _shadowed(word: str, shadow: Shadow) -> str:
 
 
 @contextmanager
-def _inside(shadow: Shadow) -> Iterator[None]:
+def _inside(shadow: ChangedCopy) -> Iterator[None]:
     """Be in the copy's working directory; Python finds the copy's modules before others."""
     back, variable = Path.cwd(), os.environ.get("PYTHONPATH")
     entries = [
@@ -294,7 +294,7 @@ def _import_root(path: Path) -> Path:
     return folder
 
 
-def _real(finding: Finding, shadow: Shadow) -> Finding:
+def _real(finding: Finding, shadow: ChangedCopy) -> Finding:
     """A finding of the copy, with the user's files in the place of the copy's."""
     where = replace(finding.where, file=shadow.real(finding.where.file)) if finding.where else None
     about = tuple(replace(subject, name=shadow.real(subject.name)) for subject in finding.about)
