@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
+from ddpdoctor.failures import Message
 from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Family, Finding, Level, Source
+from ddpdoctor.model import Family, Finding, Judgement, Level, Source
 from ddpdoctor.page import read_page
 
 REINSTALL_TORCH = "pip install --force-reinstall torch    # and look for packages that replace parts of torch"
@@ -56,6 +57,9 @@ class Check:
     """The measurements of the live group that ``examine_group`` reads: names of modules in ``group/measure``."""
     breaks_group: ClassVar[bool] = False
     """Whether a failure found on the host explains why the live group fails; one cause, one finding."""
+    messages: ClassVar[tuple[Message, ...]] = ()
+    """What libraries say of this problem in a job's output. A check without ``examine_log`` reports them by their rows,
+    and ``raises`` are their patterns where it is not given."""
     raises: ClassVar[tuple[str, ...]] = ()
     """Regular expressions, matched anywhere in ``Type: message``, for the exceptions in which this problem ends. This
     check reports such an exception, with the rank and the line, and *rank-failed-first* does not."""
@@ -69,8 +73,8 @@ class Check:
     causes: ClassVar[Mapping[type, Callable[..., Finding]]] = MappingProxyType({})
     """The causes of a hang that this check reports, each with the method that :func:`reports` marked."""
     log_words: ClassVar[tuple[str, ...]] = ()
-    """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's. Exceptions
-    and ends of processes are read without them."""
+    """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's, or a word of
+    the patterns in ``messages`` and ``raises``. Exceptions and ends of processes are read without them."""
 
     def __init_subclass__(cls) -> None:
         """Collect what :func:`reports` marked, and name a bundled check by its folder and file."""
@@ -80,6 +84,9 @@ class Check:
             family = package[2]
             cls.family = vars(cls).get("family", Family(family))
             cls.name = vars(cls).get("name", file.replace("_", "-"))
+        if cls.messages:
+            cls.raises = vars(cls).get("raises", tuple(message.pattern for message in cls.messages))
+            cls.examine_log = getattr(cls, "examine_log", _examine_messages)  # type: ignore[attr-defined]
         marked = {
             kind: method for method in vars(cls).values() if (kind := getattr(method, "reported_cause", None))
         }
@@ -120,6 +127,12 @@ class Check:
     def info(self, headline: str, **details: Any) -> Finding:
         """The same, for a finding that never changes the exit status."""
         return _finding(self, Level.INFO, headline, details)
+
+
+def _examine_messages(check: Check, log: Any) -> Judgement:
+    """``examine_log`` of a check that has to look for its messages only."""
+    judgement: Judgement = log.by_messages(check)
+    return judgement
 
 
 def _finding(check: Check, level: Level, headline: str, details: dict[str, Any]) -> Finding:

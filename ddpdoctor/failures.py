@@ -1,16 +1,19 @@
 """What libraries, launchers and torch say when a job fails, and what each message is to the failure.
 
-Recorded runs, hangs and job output all read this table. What names a problem is in ``messages`` of the check of that
-problem (:class:`ddpdoctor.check.Check`), as rows of the same type.
+Recorded runs, hangs and job output all read this table. A message that names a problem is a row of the same type in
+``messages`` of the check of that problem (:class:`ddpdoctor.check.Check`), and needs nothing else there.
 """
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from typing import Any
 
 
 class Says(Enum):
@@ -38,6 +41,14 @@ class Message:
     library: str
     """Who says it."""
     says: Says = Says.CAUSE
+    headline: str = ""
+    """Of the finding, with ``{rank}`` or ``{process}`` for whoever says it, and the named groups of the pattern."""
+    why: str = ""
+    """What it means, with the same fields; the page of the check says it where this is empty."""
+    fix: str = ""
+    """What to do; likewise."""
+    likely: bool = False
+    """Whether the problem is the likely cause of the message only."""
 
 
 _GONE, _LATE, _PASSED_ON, _AFTER = Says.PEER_GONE, Says.PEER_LATE, Says.PASSED_ON, Says.AFTERMATH
@@ -113,6 +124,40 @@ def pattern(*roles: Says) -> str:
 def says(text: str, *roles: Says) -> bool:
     """Whether a line, or ``Type: message`` of an exception, says one of these."""
     return re.search(pattern(*roles), text) is not None
+
+
+_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+
+
+@cache
+def words(regular_expression: str) -> frozenset[str]:
+    """Texts without digits, of which each match has one at least; none where letters of any case match."""
+    return _words(_parser.parse(regular_expression))
+
+
+def _words(sequence: Any) -> frozenset[str]:
+    """Of the texts that a sequence has to match one after the other, those that are longest where shortest."""
+    choices, run = [], ""
+    for code, value in sequence:
+        operator = str(code)
+        if operator == "LITERAL" and not chr(value).isdigit():
+            run += chr(value)
+        elif operator not in ("AT", "ASSERT", "ASSERT_NOT"):  # those match no character
+            choices += [frozenset([run]), _words_inside(operator, value)]
+            run = ""
+    if sequence.state.flags & re.IGNORECASE:
+        return frozenset()
+    choices.append(frozenset([run]))
+    return max(choices, key=lambda choice: min(map(len, choice), default=0))
+
+
+def _words_inside(operator: str, value: Any) -> frozenset[str]:
+    if operator == "BRANCH":
+        branches = [_words(branch) for branch in value[1]]
+        return frozenset().union(*branches) if all(branches) else frozenset()
+    if operator == "SUBPATTERN":
+        return frozenset() if value[1] & re.IGNORECASE else _words(value[3])
+    return _words(value[2]) if operator.endswith("_REPEAT") and value[0] else frozenset()
 
 
 _OF_RANKS = re.compile(

@@ -15,7 +15,8 @@ PACKAGE = ROOT / "ddpdoctor"
 MAY_IMPORT = {
     "model.py": ("ddpdoctor.recorder.where", "ddpdoctor.figures"),
     "figures.py": (),
-    "check.py": ("ddpdoctor.model", "ddpdoctor.page", "ddpdoctor.frameworks"),
+    "check.py": ("ddpdoctor.model", "ddpdoctor.page", "ddpdoctor.frameworks", "ddpdoctor.failures"),
+    "failures.py": (),
     "page.py": (),
     "frameworks.py": (),
     "secret.py": (),

@@ -1,7 +1,7 @@
 import re
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.failures import Message
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.redact import quote
@@ -56,9 +56,16 @@ class CheckpointTruncated(Check):
 
     code = "DD404"
     title = "checkpoints that are read are complete"
-    raises = (*ERRORS, *OF_A_READ)
+    messages = (
+        Message(
+            "|".join((*ERRORS, *OF_A_READ)),
+            "torch",
+            headline="a checkpoint is not complete, so it cannot be read",
+            why=_WHY,
+            fix=_FIX,
+        ),
+    )
     explained_by = ("DD401", "DD402")
-    log_words = ("zip archive", "Ran out of input", "not in gzip", "pickle data was truncated")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -69,10 +76,6 @@ class CheckpointTruncated(Check):
         if not loads:
             return Skipped("no checkpoint was read")
         return Passed(f"{plural(loads, 'read')} of complete checkpoints")
-
-    def examine_log(self, log: Log) -> Judgement:
-        headline = "a checkpoint is not complete, so it cannot be read"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(log.reason(*self.raises)))
 
     def _broken(self, broken: dict[int, Load]) -> Finding:
         path = next(iter(broken.values())).path

@@ -83,13 +83,7 @@ class CollectiveMismatch(HangCheck):
     fix_with = CALLED_BY_ALL
     explained_by = ("DD005", "DD011", "DD106", "DD204", "DD214", "DD225", "DD308")
     raises = (_DETAIL, SIZES, *_NCCL_SIZE, _UNNAMED)
-    log_words = (
-        "mismatch between collectives",
-        "ismatched collective",
-        "collective mismatch",
-        "essage truncated",
-        "op.preamble.length",
-    )
+    log_words = ("essage truncated",)
 
     def examine_ended(self, trace: Trace) -> Judgement:
         diverged = divergence_of(trace)

@@ -1,13 +1,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from difflib import get_close_matches
+from typing import Any
 
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, Reason, log_fields
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.redact import quote
 
@@ -23,19 +24,12 @@ PLUGINS = {
     "xla": "torch_xla",
 }
 """Backends that a package registers when it is imported."""
-_NOT_BUILT = r"Distributed package doesn't have (?P<backend>\w+) built in"
-_WRONG_DEVICE = (
-    r"No backend type associated with device type (?P<device>\w+)"
-    r"|invalid tensor type at index \d+ \(expected .{0,80}device=\w+.{0,80}got .{0,80}device=(?P<given>\w+)"
-    r"|Tensors must be CUDA and dense|ProcessGroup\w+ (?:does not|doesn't) support (?P<other>\w+) tensors"
-)
-_WITHOUT_LIBUV = r"use_libuv was requested but PyTorch was buil[dt] without libuv support"
-_NO_SUCH_CALL = r"(?:ProcessGroup|Backend )\w+ (?:does not|doesn't) support (?P<call>[a-z_]{4,40})$"
-_NOT_DISTRIBUTED = (
-    r"module 'torch(?:\.distributed|\._C)' has no attribute '(?:init_process_group|_c10d_init|ProcessGroup)'"
-)
-_WITHOUT_GPU = r"ProcessGroup(?P<backend>NCCL) is only supported with GPUs, no GPUs found"
-_UNKNOWN_BACKEND = r"(?:Invalid backend|Unknown c10d backend type):? '?(?P<backend>\w+)"
+_OTHER_DEVICE = "a collective was called on a {} tensor, and the group has no backend for that device"
+_PER_DEVICE: dict[str, Any] = {
+    "why": "A backend communicates tensors of its own devices only; nccl those on GPUs.",
+    "fix": "move the tensor to a device of the group's backend (nccl: cuda, gloo: cpu), or use both: "
+    'dist.init_process_group("cpu:gloo,cuda:nccl")',
+}
 
 
 class BackendUnavailable(Check):
@@ -63,8 +57,53 @@ class BackendUnavailable(Check):
     code = "DD013"
     title = "the backend is in this torch"
     breaks_group = True
-    raises = (_WITHOUT_LIBUV, _NOT_BUILT, _WRONG_DEVICE, _WITHOUT_GPU, _UNKNOWN_BACKEND)
-    log_words = ("use_libuv was requested", "Distributed package doesn't have", "No backend type associated")
+    messages = (
+        Message(
+            r"use_libuv was requested but PyTorch was buil[dt] without libuv support",
+            "torch",
+            headline="this torch is built without libuv, which its rendezvous store uses by default",
+            why="TCPStore uses libuv since torch 2.4. Builds for Windows do not have it, so the store cannot be "
+            "created, by torchrun or by init_process_group.",
+            fix="set USE_LIBUV=0                  # before torchrun; export USE_LIBUV=0 in a Unix shell\n"
+            'dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500?use_libuv=0", ...)',
+        ),
+        Message(
+            r"(?:ProcessGroup|Backend )\w+ (?:does not|doesn't) support (?P<call>[a-z_]{4,40})$",
+            "torch",
+            headline="the group's backend has no {call}",
+            why="Each backend has some of the collectives only; gloo's and NCCL's differ.",
+            fix="see the table of backends in the documentation of torch.distributed",
+        ),
+        Message(
+            r"module 'torch(?:\.distributed|\._C)' has no attribute '(?:init_process_group|_c10d_init|ProcessGroup)'",
+            "torch",
+            headline="this torch is built without torch.distributed",
+            why="Builds with USE_DISTRIBUTED=0, and some for macOS and Jetson, have an empty torch.distributed.",
+            fix="install another build of torch: torch.distributed.is_available() has to be True",
+        ),
+        Message(
+            r"Distributed package doesn't have (?P<backend>\w+) built in"
+            r"|(?:Invalid backend|Unknown c10d backend type):? '?(?P<unknown>\w+)",
+            "torch",
+            headline="this torch has no backend {backend}{unknown}",
+        ),
+        Message(
+            r"ProcessGroupNCCL is only supported with GPUs, no GPUs found",
+            "torch",
+            headline="backend nccl found no GPU",
+        ),
+        Message(
+            r"No backend type associated with device type (?P<device>\w+)"
+            r"|invalid tensor type at index \d+ \(expected .{0,80}device=\w+.{0,80}got .{0,80}device=(?P<given>\w+)"
+            r"|ProcessGroup\w+ (?:does not|doesn't) support (?P<other>\w+) tensors",
+            "torch",
+            headline=_OTHER_DEVICE.format("{device}{given}{other}"),
+            **_PER_DEVICE,
+        ),
+        Message(
+            r"Tensors must be CUDA and dense", "torch", headline=_OTHER_DEVICE.format("cpu"), **_PER_DEVICE
+        ),
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         if host.system.working_directory() is None:
@@ -92,54 +131,6 @@ class BackendUnavailable(Check):
             "torch cannot be imported",
             why=f"{(ranks.broken or '').rstrip('.')}. Every rank of every job would fail in the same way.",
             fix="python -c 'import torch'     # shows the whole error; reinstall torch for this Python and driver",
-        )
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_WITHOUT_LIBUV)
-        if reason:
-            return self.fail(
-                "this torch is built without libuv, which its rendezvous store uses by default",
-                why="TCPStore uses libuv since torch 2.4. Builds for Windows do not have it, so the store cannot be "
-                "created, by torchrun or by init_process_group.",
-                fix="set USE_LIBUV=0                  # before torchrun; export USE_LIBUV=0 in a Unix shell\n"
-                'dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500?use_libuv=0", ...)',
-                **log_fields(reason),
-            )
-        reason = log.search(_NO_SUCH_CALL, _NOT_DISTRIBUTED)
-        if reason:
-            call = reason.match.groupdict().get("call")
-            return self.fail(
-                f"the group's backend has no {call}"
-                if call
-                else "this torch is built without torch.distributed",
-                why="Each backend has some of the collectives only; gloo's and NCCL's differ."
-                if call
-                else "Builds with USE_DISTRIBUTED=0, and some for macOS and Jetson, have an empty torch.distributed.",
-                fix="see the table of backends in the documentation of torch.distributed"
-                if call
-                else "install another build of torch: torch.distributed.is_available() has to be True",
-                **log_fields(reason),
-            )
-        reason = log.reason(*self.raises)
-        groups = {name: value for name, value in reason.match.groupdict().items() if value}
-        device = groups.get("device") or groups.get("other") or groups.get("given")
-        if device or "must be CUDA" in reason.match[0]:
-            return self._wrong_device(reason, device or "cpu")
-        backend = groups.get("backend", "nccl").lower()
-        without_gpu = "no GPUs found" in reason.match.string
-        return self.fail(
-            f"backend {backend} found no GPU" if without_gpu else f"this torch has no backend {backend}",
-            **log_fields(reason),
-        )
-
-    def _wrong_device(self, reason: Reason, device: str) -> Finding:
-        other = "cpu" if device == "cuda" else "cuda"
-        return self.fail(
-            f"a collective was called on a {device.lower()} tensor, and the group has no backend for that device",
-            why="A backend communicates tensors of its own devices only; nccl those on GPUs.",
-            fix=f"move the tensor to the {other} device first, or use a backend for each: "
-            'dist.init_process_group("cpu:gloo,cuda:nccl")',
-            **log_fields(reason),
         )
 
     def _unavailable(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:

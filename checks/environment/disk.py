@@ -77,10 +77,7 @@ class DiskUnusable(Check):
     code = "DD019"
     title = "the checkpoint folder can be written"
     raises = (_FULL, _UNWRITABLE, _DENIED)
-    log_words = (
-        "No space left", "quota exceeded", "Read-only file system", "file write failed",
-        "PytorchStreamWriter", "ephemeral",
-    )  # fmt: skip
+    log_words = ("ephemeral",)
 
     def examine_host(self, host: Host) -> Judgement:
         folder, system = host.launch.checkpoint_dir, host.system

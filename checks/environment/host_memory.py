@@ -67,7 +67,7 @@ class HostMemory(Check):
     raises = (_ALLOCATION_FAILED,)
     log_words = (
         "oom-kill", "oom_kill", "OOMKilled", "Out of memory: Kill", "Out Of Memory", "oom_score",
-        "Memory cgroup out of memory", "allocate memory", "emory limit", "TERM_MEMLIMIT", "PBS: job killed",
+        "Memory cgroup out of memory", "emory limit", "TERM_MEMLIMIT", "PBS: job killed",
         "low on resource", "low on memory", "memory pressure",
     )  # fmt: skip
 

@@ -1,9 +1,8 @@
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.launch import Launch
-from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed
-from ddpdoctor.text import ranks_phrase
 
 FILES_OF_A_RANK = 96
 """What a training process keeps open: 10 with torch and a group of one, 30 more for 4 DataLoader workers (measured
@@ -13,7 +12,6 @@ FILES_PER_PEER = {"gloo": 1, "nccl": 8}
 NCCL_PEERS = 64
 """NCCL's rings and trees connect a rank with few others, however large the job."""
 TIGHT = 2
-_TOO_MANY = r"[Tt]oo many open files|received \d+ items of ancdata|\[Errno 24\]"
 
 
 class OpenFilesLimit(Check):
@@ -43,8 +41,13 @@ class OpenFilesLimit(Check):
     code = "DD015"
     title = "the limit on open files is high enough"
     breaks_group = True
-    raises = (_TOO_MANY,)
-    log_words = ("Too many open files", "items of ancdata")
+    messages = (
+        Message(
+            r"[Tt]oo many open files|received \d+ items of ancdata|\[Errno 24\]",
+            "the system",
+            headline="{process} ran out of file descriptors",
+        ),
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         soft, hard = host.system.rlimit("NOFILE")
@@ -57,12 +60,6 @@ class OpenFilesLimit(Check):
         return report(
             f"{soft} open files are allowed, a rank of {host.launch.world_size} needs about {needed}",
             fix=_fix(hard, TIGHT * needed),
-        )
-
-    def examine_log(self, log: Log) -> Judgement:
-        details = log_fields(log.reason(_TOO_MANY))
-        return self.fail(
-            f"{ranks_phrase(details['ranks'], 'a process')} ran out of file descriptors", **details
         )
 
 

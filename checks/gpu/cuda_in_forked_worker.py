@@ -1,11 +1,9 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.failures import Message
 from ddpdoctor.model import Judgement, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
-
-_FORKED = r"Cannot re-initialize CUDA in forked subprocess"
 
 
 class CudaInForkedWorker(Check):
@@ -29,7 +27,13 @@ class CudaInForkedWorker(Check):
 
     code = "DD807"
     title = "forked processes do not use CUDA"
-    raises = (_FORKED,)
+    messages = (
+        Message(
+            r"Cannot re-initialize CUDA in forked subprocess",
+            "torch",
+            headline="a forked process used CUDA after its parent had",
+        ),
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
@@ -39,7 +43,3 @@ class CudaInForkedWorker(Check):
             f"a forked process of {ranks_phrase(with_victims(trace, raised))} used CUDA after its parent had",
             **raised_by(trace, raised),
         )
-
-    def examine_log(self, log: Log) -> Judgement:
-        details = log_fields(log.reason(_FORKED))
-        return self.fail("a forked process used CUDA after its parent had", **details)

@@ -1,10 +1,10 @@
-import re
 from collections.abc import Mapping
+from typing import Any
 
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
-from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.redact import quote, show_value
@@ -14,13 +14,7 @@ from ddpdoctor.trace.instances import by_line, on_ranks
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 
-_NONE = r"No CUDA GPUs are available"
-_ORDINAL = (
-    r"invalid device ordinal|You requested gpu: .{1,80}\s+But your machine only has|Invalid device id"
-    r"|invalid (?:CUDA )?device (?:index|number)"
-)
-
-_WRONG_NUMBER = {
+_WRONG_NUMBER: dict[str, Any] = {
     "why": "GPUs are numbered from 0 in each process, among those that are visible to it. The global rank is not "
     "such a number on a second node, and LOCAL_RANK is not where the scheduler shows each task one GPU.",
     "fix": 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())\n'
@@ -57,8 +51,18 @@ class DeviceOrdinal(Check):
     code = "DD802"
     title = "CUDA_VISIBLE_DEVICES names this machine's GPUs"
     breaks_group = True
-    raises = (_ORDINAL, _NONE)
-    log_words = ("invalid device ordinal",)
+    messages = (
+        Message(
+            r"invalid device ordinal|You requested gpu: .{1,80}\s+But your machine only has|Invalid device id"
+            r"|invalid (?:CUDA )?device (?:index|number)",
+            "CUDA",
+            headline="{rank} asked for a GPU whose number the process does not have",
+            **_WRONG_NUMBER,
+        ),
+        Message(
+            r"No CUDA GPUs are available", "torch", headline="no GPU is visible to {rank}", **_WRONG_NUMBER
+        ),
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:
@@ -111,11 +115,3 @@ class DeviceOrdinal(Check):
                 asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"
             ),
         )
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_ORDINAL, _NONE)
-        details = log_fields(reason)
-        who = ranks_phrase(details["ranks"], "a rank")
-        headline = f"{who} asked for a GPU whose number the process does not have"
-        no_gpu = re.search(_NONE, reason.match[0])
-        return self.fail(f"no GPU is visible to {who}" if no_gpu else headline, **_WRONG_NUMBER, **details)

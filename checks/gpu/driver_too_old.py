@@ -1,10 +1,9 @@
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.torch_build import TorchBuild
-from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.text import ranks_phrase
 
 _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The oldest Linux driver for a major version of CUDA."""
@@ -14,8 +13,6 @@ _TOO_OLD = (
     r"|forward compatibility was attempted on non.supported|unsupported display driver / cuda driver combination"
     r"|CUDA Driver version found is \d+\. Minimum requirement"
 )
-_NONE = r"Found no NVIDIA driver on your system"
-"""Not nvidia-smi's words, which a job on CPUs prints, too."""
 
 
 class DriverTooOld(Check):
@@ -42,12 +39,17 @@ class DriverTooOld(Check):
     code = "DD808"
     title = "the driver runs torch's CUDA"
     breaks_group = True
-    raises = (_TOO_OLD,)
-    log_words = (
-        "driver version is insufficient", "Driver version found", "cuda driver combination",
-        "driver on your system is too old", "version mismatch",
-        "installed CUDA driver", "unsupported toolchain",
-    )  # fmt: skip
+    messages = (
+        Message(
+            r"Found no NVIDIA driver on your system",
+            "torch",
+            headline="{rank} found no NVIDIA driver",
+            why="The driver is not installed or not loaded on this host, or the container was started without it.",
+            fix="nvidia-smi     # on the host first, then in the container\n"
+            "docker run --gpus all ...; in Slurm --gres=gpu:N; in Kubernetes resources.limits nvidia.com/gpu",
+        ),
+        Message(_TOO_OLD, "CUDA", headline="the NVIDIA driver is too old for the CUDA that was loaded"),
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:
@@ -63,19 +65,6 @@ class DriverTooOld(Check):
             driver = f"driver {host.gpus.driver}, CUDA {known[0]}.{known[1]}"
             return Passed(f"{driver}; torch is built for CUDA {host.torch.cuda}")
         return self._too_old(host, f"{known[0]}.{known[1]}", host.torch)
-
-    def examine_log(self, log: Log) -> Judgement:
-        if none := log.search(_NONE):
-            details = log_fields(none)
-            return self.fail(
-                f"{ranks_phrase(details['ranks'], 'a rank')} found no NVIDIA driver",
-                why="The driver is not installed or not loaded on this host, or the container was started without it.",
-                fix="nvidia-smi     # on the host first, then in the container\n"
-                "docker run --gpus all ...; in Slurm --gres=gpu:N; in Kubernetes resources.limits nvidia.com/gpu",
-                **details,
-            )
-        details = log_fields(log.reason(_TOO_OLD))
-        return self.fail("the NVIDIA driver is too old for the CUDA that was loaded", **details)
 
     def _too_old(self, host: Host, known: str, torch: TorchBuild) -> Finding:
         oldest = _OLDEST_DRIVER.get(int((torch.cuda or "").partition(".")[0]))

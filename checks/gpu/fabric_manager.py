@@ -1,6 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Judgement
+from ddpdoctor.failures import Message
 
 _FABRIC = (
     r"NVLink SHARP \(NVLS\).{0,80}(?:error|fail)|[Ff]abric [Mm]anager"
@@ -34,22 +33,4 @@ class FabricManager(Check):
 
     code = "DD804"
     title = "the NVLink fabric is ready"
-    raises = (_FABRIC,)
-    log_words = (
-        "NVLS",
-        "ulticast",
-        "transport/nvls.cc",
-        "MNNVL",
-        "IMEX",
-        "abric Manager",
-        "abric manager",
-        "system not yet initialized",
-        "Cuda failure",
-    )
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_FABRIC)
-        return self.fail(
-            "the NVLink fabric of this machine was not ready",
-            **log_fields(reason),
-        )
+    messages = (Message(_FABRIC, "NCCL", headline="the NVLink fabric of this machine was not ready"),)

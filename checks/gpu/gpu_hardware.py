@@ -82,9 +82,6 @@ class GpuHardware(Check):
     title = "the GPUs are healthy"
     breaks_group = True
     raises = (_DEFECT,)
-    log_words = (
-        "ECC", "NVRM", "fallen off the bus", "GPU is lost", "NVLink error", "hardware stack error", "device handle",
-    )  # fmt: skip
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:

@@ -42,7 +42,6 @@ class GpuOutOfMemory(Check):
     title = "there is enough GPU memory for the ranks"
     raises = (_OUT,)
     explained_by = ("DD803",)
-    log_words = ("out of memory", "Failed to CUDA", "HSA_STATUS_ERROR")
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)

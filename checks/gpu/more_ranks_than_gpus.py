@@ -41,7 +41,6 @@ class MoreRanksThanGpus(Check):
     title = "one GPU for each rank"
     breaks_group = True
     raises = (_DUPLICATE,)
-    log_words = ("Duplicate GPU detected",)
 
     def examine_host(self, host: Host) -> Judgement:
         reason = _why_not(host)

@@ -1,9 +1,9 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase
@@ -13,7 +13,6 @@ from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 from ddpdoctor.trace.recording import Recording
 
 _MESSAGE = r"RuntimeError: .*modified by an inplace operation"
-"""Not in ``raises``: it is this problem only where a wrapper had buffers to broadcast; else the script's own."""
 
 _FIX = (
     "model = DistributedDataParallel(net, broadcast_buffers=False)    # or one forward over all inputs:\n"
@@ -51,6 +50,18 @@ class BufferOverwritten(Check):
 
     code = "DD215"
     title = "no buffer is overwritten under a pending backward"
+    raises = ()  # only where a wrapper had buffers to broadcast; else it is the script's own
+    messages = (
+        Message(
+            _OF_A_BUFFER,
+            "torch",
+            headline="a backward found a tensor of the size of a buffer changed in place",
+            why="With broadcast_buffers=True every forward of a DDP wrapper overwrites the buffers, such as "
+            "BatchNorm's statistics, with rank 0's. Of several forwards before one backward, the first then fails.",
+            fix=_FIX,
+            likely=True,
+        ),
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, _MESSAGE)
@@ -62,17 +73,6 @@ class BufferOverwritten(Check):
         if not any(wrapper.buffers for recording in recordings.values() for wrapper in recording.wrappers):
             raise NotMeasured("no wrapped module has buffers")
         return Passed("no backward found its buffers changed")
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_OF_A_BUFFER)
-        return self.fail(
-            "a backward found a tensor of the size of a buffer changed in place",
-            why="With broadcast_buffers=True every forward of a DDP wrapper overwrites the buffers, such as "
-            "BatchNorm's statistics, with rank 0's. Of several forwards before one backward, the first then fails.",
-            fix=_FIX,
-            confidence=Confidence.LIKELY,
-            **log_fields(reason),
-        )
 
     def _overwritten(
         self, trace: Trace, raised: Mapping[int, Raised], wrapper: Wrapper, by: Collective | None

@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -39,7 +39,15 @@ class StaticGraphViolated(Check):
 
     code = "DD222"
     title = "the graph of a model with static_graph=True does not change"
-    raises = (r"(?s)training graph has changed in this iteration",)
+    messages = (
+        Message(
+            r"training graph has changed in this iteration",
+            "torch",
+            headline="the graph of a model wrapped with static_graph=True changed",
+            why=_WHY,
+            fix=_FIX,
+        ),
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
@@ -61,7 +69,3 @@ class StaticGraphViolated(Check):
         if not any(wrapper.flags.get("static_graph") for wrapper in wrappers):
             raise NotMeasured("no wrapper has static_graph=True")
         return Passed("the graph stayed the same in every step")
-
-    def examine_log(self, log: Log) -> Judgement:
-        headline = "the graph of a model wrapped with static_graph=True changed"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(log.reason(*self.raises)))

@@ -1,8 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Judgement
-
-_NOT_INITIALIZED = r"Default process group has not been initialized"
+from ddpdoctor.failures import Message
 
 
 class GroupNotInitialized(Check):
@@ -27,8 +24,10 @@ class GroupNotInitialized(Check):
 
     code = "DD021"
     title = "the process group exists before it is used"
-    raises = (_NOT_INITIALIZED,)
-
-    def examine_log(self, log: Log) -> Judgement:
-        details = log_fields(log.reason(_NOT_INITIALIZED))
-        return self.fail("the process group was used before it was initialized", **details)
+    messages = (
+        Message(
+            r"Default process group has not been initialized",
+            "torch",
+            headline="the process group was used before it was initialized",
+        ),
+    )

@@ -1,12 +1,12 @@
 from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.rank_variables import contradictions as contradictions_of_group
 from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.launch import Launch
-from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.redact import show_variable
 from ddpdoctor.text import plural
@@ -67,9 +67,15 @@ class LaunchVariables(Check):
     code = "DD001"
     title = "launch variables agree"
     measurements = ("variables",)
-    raises = (
-        rf"environment variable (?P<name>{_SET_BY_LAUNCHERS}) expected, but not set",
-        rf"KeyError: '(?P<name>{_SET_BY_LAUNCHERS})'",
+    messages = (
+        Message(
+            rf"(?:environment variable |KeyError: ')(?P<name>{_SET_BY_LAUNCHERS})(?: expected, but not set|')",
+            "torch",
+            headline="{name} was not set in the environment of the script",
+            why="Launchers set {name} for every rank. A script that is started with python, sudo or ssh, or in a "
+            "container, may not have it.",
+            fix="torchrun --standalone --nproc-per-node 4 train.py",
+        ),
     )
 
     def examine_host(self, host: Host) -> Judgement:
@@ -108,17 +114,6 @@ class LaunchVariables(Check):
             )
         ranks_phrase = plural(len(values), "rank")
         return Passed(f"torchrun's variables are complete and agree with the group on {ranks_phrase}")
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(*self.raises)
-        name = reason.match["name"]
-        return self.fail(
-            f"{name} was not set in the environment of the script",
-            why=f"Launchers set {name} for every rank. A script that is started with python, sudo or ssh, or in a "
-            "container, may not have it.",
-            fix="torchrun --standalone --nproc-per-node 4 train.py",
-            **log_fields(reason),
-        )
 
     def _wrong(self, wrong: list[str], variables: Mapping[str, str], *names: str) -> Finding:
         return self.fail(

@@ -1,14 +1,7 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Judgement
-from ddpdoctor.redact import quote
+from ddpdoctor.failures import Message
 
 _LAUNCHERS = r"(?P<launcher>torchrun|launch\.py|run\.py|accelerate|deepspeed)"
-_AMBIGUOUS = rf"{_LAUNCHERS}: error: ambiguous option: (?P<option>\S+) could match"
-_UNKNOWN = (
-    rf"{_LAUNCHERS}: error: (?:unrecognized arguments: (?P<option>\S+)|argument (?P<argument>[^:]+): .*)"
-)
-_NO_SCRIPT = rf"{_LAUNCHERS}: error: the following arguments are required: (?P<option>training_script)"
 
 
 class LauncherTakesOption(Check):
@@ -32,11 +25,15 @@ class LauncherTakesOption(Check):
 
     code = "DD008"
     title = "the launcher does not take the script's options"
-    log_words = (": error: ",)
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_AMBIGUOUS, _NO_SCRIPT, _UNKNOWN)
-        groups = {name: value for name, value in reason.match.groupdict().items() if value}
-        option = groups.get("option") or groups.get("argument") or ""
-        what = "found no script to start" if option == "training_script" else f"refused {quote(option)}"
-        return self.fail(f"{groups['launcher']} {what}", **log_fields(reason))
+    messages = (
+        Message(
+            rf"{_LAUNCHERS}: error: (?:ambiguous option:|unrecognized arguments:|argument) (?P<option>[^\s:]+)",
+            "launchers",
+            headline="{launcher} refused {option!r}",
+        ),
+        Message(
+            rf"{_LAUNCHERS}: error: the following arguments are required: training_script",
+            "launchers",
+            headline="{launcher} found no script to start",
+        ),
+    )

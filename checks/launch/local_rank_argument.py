@@ -1,15 +1,7 @@
-import re
-
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Judgement
+from ddpdoctor.failures import Message
 
 _OPTION = r"(?P<option>(?:--)?local[-_]rank)\b"
-_REJECTED = (
-    r"(?:unrecognized arguments:.*?|[Nn]o such option:? |Unknown command line flag '|Could not consume arg: )"
-    + _OPTION
-)
-_REQUIRED = rf"(?:arguments are required:.*?|Missing option ['\"]?(?:-\w['\"]? / ['\"]?)?){_OPTION}"
 
 
 class LocalRankArgument(Check):
@@ -37,21 +29,16 @@ class LocalRankArgument(Check):
 
     code = "DD007"
     title = "the script accepts the local rank as the launcher passes it"
-    log_words = (
-        "unrecognized arguments",
-        "o such option",
-        "Unknown command line flag",
-        "arguments are required",
-        "Missing option",
-        "Could not consume",
+    messages = (
+        Message(
+            r"(?:unrecognized arguments:.*?|[Nn]o such option:? |Unknown command line flag '|Could not consume arg: )"
+            + _OPTION,
+            "parsers of arguments",
+            headline="the script did not know the option {option} that the launcher gave it",
+        ),
+        Message(
+            rf"(?:arguments are required:.*?|Missing option ['\"]?(?:-\w['\"]? / ['\"]?)?){_OPTION}",
+            "parsers of arguments",
+            headline="the script requires the option {option}, which the launcher did not give it",
+        ),
     )
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_REJECTED, _REQUIRED)
-        option = reason.match["option"]
-        headline = (
-            f"the script requires the option {option}, which the launcher did not give it"
-            if re.search(_REQUIRED, reason.match[0])
-            else f"the script did not know the option {option} that the launcher gave it"
-        )
-        return self.fail(headline, **log_fields(reason))

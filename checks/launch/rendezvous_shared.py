@@ -41,7 +41,6 @@ class RendezvousShared(Check):
     code = "DD011"
     title = "the rendezvous belongs to one process group of one launch"
     raises = (_CLOSED, _TOO_MANY)
-    log_words = ("store based barrier", "store-based barrier", "RendezvousClosedError")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings_of_several()

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.failures import Message
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.recorder.patches.variables import VariableSet
 from ddpdoctor.redact import show_value
@@ -12,15 +12,7 @@ from ddpdoctor.trace.recording import Recording
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-
-_OTHER_SIZE = (
-    r"mismatch in (?:rank count|info) from procs,? (?:nranks )?(?P<given>\d+) (?::|vs) (?P<other>\d+)"
-)
-_RANK_TWICE = r"rank (?P<rank>\d+) of \d+ ranks has already checked in"
-_BEYOND = (
-    r"[Rr]ank (?P<rank>\d+) .{0,40}(?:outside of|not less than|exceeds) (?:the )?world[ _]size (?P<size>\d+)"
-)
-_RANK_OUTSIDE = r"enforce fail .{0,200}rank < size\. (?P<rank>\d+) vs (?P<size>\d+)"
+_OUTSIDE = "a process took rank {number} of {size} ranks"
 
 
 class WorldSizeMismatch(Check):
@@ -50,7 +42,26 @@ class WorldSizeMismatch(Check):
 
     code = "DD005"
     title = "the script and its launcher use the same ranks and address"
-    log_words = ("mismatch in rank count", "mismatch in info", "has already checked in", "rank < size")
+    messages = (
+        Message(
+            r"mismatch in (?:rank count|info) from procs,? (?:nranks )?(?P<given>\d+) (?::|vs) (?P<other>\d+)",
+            "NCCL",
+            headline="ranks gave different world sizes: {given} and {other}",
+        ),
+        Message(
+            r"rank (?P<number>\d+) of \d+ ranks has already checked in",
+            "NCCL",
+            headline="two processes took rank {number}",
+        ),
+        Message(
+            r"[Rr]ank (?P<number>\d+) .{0,40}(?:outside of|not less than|exceeds) (?:the )?world[ _]size (?P<size>\d+)",
+            "torch",
+            headline=_OUTSIDE,
+        ),
+        Message(
+            r"enforce fail .{0,200}rank < size\. (?P<number>\d+) vs (?P<size>\d+)", "gloo", headline=_OUTSIDE
+        ),
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -71,17 +82,6 @@ class WorldSizeMismatch(Check):
         if not any(_is_launched(recording) for recording in recordings.values()):
             return Skipped("torchrun did not start the ranks")
         return Passed("rank, world size and address are those of the launcher")
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_OTHER_SIZE, _RANK_TWICE, _RANK_OUTSIDE, _BEYOND)
-        groups = reason.match.groupdict()
-        if groups.get("other"):
-            headline = f"ranks gave different world sizes: {groups['given']} and {groups['other']}"
-        elif groups.get("size"):
-            headline = f"a process took rank {groups['rank']} of {groups['size']} ranks"
-        else:
-            headline = f"two processes took rank {groups['rank']}"
-        return self.fail(headline, **log_fields(reason))
 
     def _contradiction(
         self,

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.failures import Message
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.outliers import by_state, odd_ranks
 from ddpdoctor.recorder.events.training import Parameter, Wrapper
@@ -43,9 +43,15 @@ class ModelDiffers(Check):
 
     code = "DD214"
     title = "every rank wraps the same model"
-    raises = (
-        r"DDP expects same model across all ranks",
-        r"appears not to match (sizes|strides) of the same param in process 0",
+    messages = (
+        Message(
+            r"DDP expects same model across all ranks"
+            r"|appears not to match (?:sizes|strides) of the same param in process 0",
+            "torch",
+            headline="DistributedDataParallel refused a model that is not the same on every rank",
+            why=_WHY,
+            fix=_FIX,
+        ),
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -70,10 +76,6 @@ class ModelDiffers(Check):
         wrapped = several(trace.wrapped())
         count = sum(len(wrapper.parameters) for wrapper in next(iter(wrapped.values())).wrappers)
         return Passed(f"all ranks wrap the same {plural(count, 'parameter')}")
-
-    def examine_log(self, log: Log) -> Judgement:
-        headline = "DistributedDataParallel refused a model that is not the same on every rank"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(log.reason(*self.raises)))
 
     def _differ(self, row: Mapping[int, Wrapper], odd: tuple[int, ...]) -> Finding:
         other = next(rank for rank in row if rank not in odd)

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.failures import Message
 from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import plural, ranks_phrase
@@ -36,8 +36,14 @@ class NothingToTrain(Check):
     code = "DD223"
     title = "wrapped modules have trainable parameters"
     explained_by = ("DD214",)
-    raises = (
-        r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires?",
+    messages = (
+        Message(
+            r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires?",
+            "torch",
+            headline="a module without a parameter to train was wrapped in DistributedDataParallel",
+            why=_WHY,
+            fix=_FIX,
+        ),
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -46,10 +52,6 @@ class NothingToTrain(Check):
             return self._frozen(trace, raised)
         trace.wrapped()
         return Passed("every wrapped module has parameters to train")
-
-    def examine_log(self, log: Log) -> Judgement:
-        headline = "a module without a parameter to train was wrapped in DistributedDataParallel"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(log.reason(*self.raises)))
 
     def _frozen(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
         failed = [wrapper for wrapper in trace.recordings()[next(iter(raised))].wrappers if wrapper.failed]

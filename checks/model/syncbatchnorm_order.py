@@ -1,6 +1,6 @@
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Conversion
@@ -8,8 +8,6 @@ from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, on_each_rank
 from ddpdoctor.trace.raised import last_lines, raised_as, raised_by, with_victims
-
-_REFUSED = r"SyncBatchNorm (?:expected input tensor to be on|is only supported)"
 
 
 class SyncbatchnormOrder(Check):
@@ -36,6 +34,17 @@ class SyncbatchnormOrder(Check):
 
     code = "DD221"
     title = "SyncBatchNorm is converted before the wrap, for a GPU"
+    messages = (
+        Message(
+            r"SyncBatchNorm (?:expected input tensor to be on|is only supported)",
+            "torch",
+            headline="SyncBatchNorm was given input that it does not work on",
+            why="SyncBatchNorm reduces its statistics over the group: it needs tensors on a device of the "
+            "group's backend, and a model that was converted before it was wrapped.",
+            fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda()\n"
+            "model = DistributedDataParallel(model, device_ids=[local_rank])",
+        ),
+    )
     raises = (
         r"SyncBatchNorm layers only work with GPU modules",
         r"SyncBatchNorm expected input tensor to be on GPU",
@@ -59,17 +68,6 @@ class SyncbatchnormOrder(Check):
         if not conversions:
             raise NotMeasured("no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
-
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(_REFUSED)
-        return self.fail(
-            "SyncBatchNorm was given input that it does not work on",
-            why="SyncBatchNorm reduces its statistics over the group: it needs tensors on a device of the "
-            "group's backend, and a model that was converted before it was wrapped.",
-            fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda()\n"
-            "model = DistributedDataParallel(model, device_ids=[local_rank])",
-            **log_fields(reason),
-        )
 
     def _late(self, late: dict[int, Conversion], raised: dict[int, Raised]) -> Finding:
         first = next(iter(late.values()))

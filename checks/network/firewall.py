@@ -36,7 +36,6 @@ class Firewall(Check):
     code = "DD710"
     title = "the data ports are open"
     raises = (_NCCL, _GLOO, _UNNAMED)
-    log_words = ("Call to connect failed", "onnect to ", "onnecting to ", "timed out connecting")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if not ranks.links:

@@ -45,7 +45,7 @@ class GlooInterface(Check):
     title = "gloo has a network interface"
     breaks_group = True
     raises = (_UNKNOWN_NAME, _LOOPBACK, _UNRESOLVED)
-    log_words = ("Unable to find interface", "Unable to find address", "connectFullMesh")
+    log_words = ("connectFullMesh",)
 
     def examine_host(self, host: Host) -> Judgement:
         value = host.environ.get(VARIABLE, "")

@@ -34,7 +34,6 @@ class IbGidIndex(Check):
     code = "DD703"
     title = "RDMA adapters reach each other"
     raises = (_UNANSWERED, _REFUSED)
-    log_words = ("Got completion", "ibv_modify_qp")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_UNANSWERED, _REFUSED)

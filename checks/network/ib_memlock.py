@@ -1,15 +1,14 @@
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import DEVICES
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
-from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.model import Evidence, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
 ENOUGH = 1 << 30
 """NCCL locks megabytes for each channel and peer; a limit of this size is high enough."""
 _CAP_IPC_LOCK = 1 << 14
-_REFUSED = r"ibv_(?:reg_mr|create_[cq][qp])\w* failed.{0,40}Cannot allocate memory|RLIMIT_MEMLOCK|locked memory limit"
 
 
 class IbMemlock(Check):
@@ -41,8 +40,13 @@ class IbMemlock(Check):
     code = "DD704"
     title = "locked memory is enough for InfiniBand"
     breaks_group = True
-    raises = (_REFUSED,)
-    log_words = ("RLIMIT_MEMLOCK", "ibv_reg_mr", "ibv_create_", "locked memory", "memlock")
+    messages = (
+        Message(
+            r"ibv_(?:reg_mr|create_[cq][qp])\w* failed.{0,40}Cannot allocate memory|RLIMIT_MEMLOCK|locked memory limit",
+            "NCCL",
+            headline="InfiniBand could not register memory: the limit on locked memory is too low",
+        ),
+    )
 
     def examine_host(self, host: Host) -> Judgement:
         devices = {port.device for port in host.infiniband}
@@ -64,10 +68,6 @@ class IbMemlock(Check):
             fix=_fix(hard),
             evidence=(Evidence(f"adapters in {DEVICES}: {', '.join(sorted(devices))}"),),
         )
-
-    def examine_log(self, log: Log) -> Judgement:
-        headline = "InfiniBand could not register memory: the limit on locked memory is too low"
-        return self.fail(headline, **log_fields(log.reason(_REFUSED)))
 
 
 def _may_lock_anything(host: Host) -> bool:

@@ -54,15 +54,6 @@ class IbTransportError(Check):
     code = "DD705"
     title = "the InfiniBand links are up"
     raises = (_COMPLETION, _EVENT, _OVER_LIBFABRIC)
-    log_words = (
-        "Got completion",
-        "async event",
-        "async error",
-        "async fatal event",
-        "completed with error",
-        "ibv_poll_cq",
-        "NET/IB",
-    )
 
     def examine_host(self, host: Host) -> Judgement:
         if not host.infiniband:

@@ -51,7 +51,7 @@ class NcclInterface(Check):
     title = "NCCL has a network interface"
     breaks_group = True
     raises = (_NONE_FOUND, _NO_ADDRESS)
-    log_words = ("interface found", "Bootstrap", "interface name", "with family", "usable interface")
+    log_words = ("interface found", "Bootstrap", "interface name", "usable interface")
 
     def examine_host(self, host: Host) -> Judgement:
         if host.launch.backend != "nccl":

@@ -1,6 +1,5 @@
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Judgement
+from ddpdoctor.failures import Message
 
 _FAILED = (
     r"Error while (?:creating|attaching to) shared memory segment|failed to (?:extend|open|create) /dev/shm/nccl"
@@ -31,10 +30,5 @@ class NcclSharedMemory(Check):
 
     code = "DD707"
     title = "NCCL can create its shared memory segments"
-    raises = (_FAILED,)
+    messages = (Message(_FAILED, "NCCL", headline="NCCL could not create or attach a shared memory segment"),)
     explained_by = ("DD016",)
-    log_words = ("shared memory segment", "/dev/shm/nccl", "shm_open")
-
-    def examine_log(self, log: Log) -> Judgement:
-        headline = "NCCL could not create or attach a shared memory segment"
-        return self.fail(headline, **log_fields(log.reason(_FAILED)))

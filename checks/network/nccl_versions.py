@@ -50,7 +50,7 @@ class NcclVersions(Check):
     code = "DD708"
     title = "one NCCL library"
     raises = (_MISSING_SYMBOL, _MISMATCH)
-    log_words = ("undefined symbol", "NCCL version", "nccl version")
+    log_words = ("NCCL version", "nccl version")
 
     def examine_host(self, host: Host) -> Judgement:
         wheels = {name: version for name in _WHEELS if (version := host.system.installed(name))}

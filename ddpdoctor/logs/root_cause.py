@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from ddpdoctor import failures
 from ddpdoctor.check import Check
 from ddpdoctor.judge import Verdict, drop_symptoms, judge
 from ddpdoctor.logs.log import Log
@@ -95,6 +96,10 @@ def _hosts_of(ranks: Iterable[int], log: Log) -> Iterator[Evidence]:
         yield Evidence(f"on host {host}", tuple(rank for rank in hosts if hosts[rank] == host))
 
 
-def words(checks: Iterable[Check]) -> list[str]:
+def words(checks: Sequence[Check]) -> list[str]:
     """What the readers have to look for, so that these checks see their lines."""
-    return [word for check in checks for word in check.log_words]
+    patterns = {
+        pattern for check in checks for pattern in (*check.raises, *(row.pattern for row in check.messages))
+    }
+    wanted = (*(check.log_words for check in checks), *map(failures.words, patterns))
+    return sorted({word for of_one in wanted for word in of_one})

@@ -3,7 +3,7 @@ from tests.support.logs import lets_survive, names, raised
 NAMED = [
     (
         raised(0, "RuntimeError", "Distributed package doesn't have NCCL built in"),
-        "this torch has no backend nccl",
+        "this torch has no backend NCCL",
     ),
     (
         raised(0, "RuntimeError", "No backend type associated with device type cpu"),
