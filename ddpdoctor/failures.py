@@ -137,17 +137,18 @@ def words(regular_expression: str) -> frozenset[str]:
 
 def _words(sequence: Any) -> frozenset[str]:
     """Of the texts that a sequence has to match one after the other, those that are longest where shortest."""
-    choices, run = [], ""
+    choices: list[frozenset[str]] = []
+    run = ""
     for code, value in sequence:
         operator = str(code)
         if operator == "LITERAL" and not chr(value).isdigit():
             run += chr(value)
         elif operator not in ("AT", "ASSERT", "ASSERT_NOT"):  # those match no character
-            choices += [frozenset([run]), _words_inside(operator, value)]
+            choices += [frozenset({run} - {""}), _words_inside(operator, value)]
             run = ""
     if sequence.state.flags & re.IGNORECASE:
         return frozenset()
-    choices.append(frozenset([run]))
+    choices.append(frozenset({run} - {""}))
     return max(choices, key=lambda choice: min(map(len, choice), default=0))
 
 

@@ -1,25 +1,14 @@
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ddpdoctor.check import Check
-from ddpdoctor.failures import Says, pattern, says
+from ddpdoctor.failures import Message, Says, pattern, says
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import is_of_a_library, speaks_of_a_peer
 from ddpdoctor.model import Confidence, Finding, Judgement, Role, Source
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
-
-
-@dataclass(frozen=True)
-class _Message:
-    """What is known of a message."""
-
-    pattern: str
-    meaning: str
-    fix: str
-
 
 _VISIBLE = (
     "nvidia-smi topo -m     # in the container of each rank: the same GPUs in all of one host\n"
@@ -29,128 +18,152 @@ _TRACE = (
     "CUDA_LAUNCH_BLOCKING=1 NCCL_DEBUG=INFO torchrun ...\nnvidia-smi -q; dmesg -T | grep -i -e nvrm -e xid"
 )
 _KNOWN = (
-    _Message(
+    Message(
         r"Could not find real path of|nvmlDeviceGetHandleBy\w+\(\) failed|GetXmlFrom\w+ ?:|No NUMA"
         r"|Could not find .{0,40}path from gpu|could not find DEV for GPU",
-        "NCCL reads from /sys and NVML which GPUs and network adapters a host has. What it found there does not fit "
-        "the GPUs of the ranks, as in a container or virtual machine that shows only some of them.",
-        _VISIBLE,
+        "NCCL",
+        why="NCCL reads from /sys and NVML which GPUs and network adapters a host has. What it found there does not "
+        "fit the GPUs of the ranks, as in a container or virtual machine that shows only some of them.",
+        fix=_VISIBLE,
     ),
-    _Message(
+    Message(
         r"No transport found for rank",
-        "NCCL found no way between two ranks: peer access, shared memory and network are all switched off, or none of "
-        "them works between these two.",
-        "env | grep -E 'NCCL_(P2P|SHM|NET|IB)'     # the variables with DISABLE switch ways off\n" + _VISIBLE,
+        "NCCL",
+        why="NCCL found no way between two ranks: peer access, shared memory and network are all switched off, or "
+        "none of them works between these two.",
+        fix="env | grep -E 'NCCL_(P2P|SHM|NET|IB)'     # the variables with DISABLE switch ways off\n"
+        + _VISIBLE,
     ),
-    _Message(
+    Message(
         r"P2P is disabled between NVLINK connected GPUs",
-        "NVLink connects these GPUs, and the driver offers no peer access over it: a link that failed, or a virtual "
-        "machine or container that separates the GPUs.",
-        "nvidia-smi nvlink --status; nvidia-smi topo -p2p r\nNCCL_IGNORE_DISABLED_P2P=1 goes on without",
+        "NCCL",
+        why="NVLink connects these GPUs, and the driver offers no peer access over it: a link that failed, or a "
+        "virtual machine or container that separates the GPUs.",
+        fix="nvidia-smi nvlink --status; nvidia-smi topo -p2p r\nNCCL_IGNORE_DISABLED_P2P=1 goes on without",
     ),
-    _Message(
+    Message(
         r"Unknown command \d+ from localRank|\[Rem Allocator\] Allocation failed"
         r"|invalid (?:magic|connection)|wrong magic",
-        "A connection to one of NCCL's ports brought bytes that are not NCCL's. Something else connected to it, such "
-        "as a port scanner, or another job that was given the same address.",
-        "NCCL_SOCKET_IFNAME=<an interface of the cluster only>; exclude the nodes from the security scanner",
+        "NCCL",
+        why="A connection to one of NCCL's ports brought bytes that are not NCCL's. Something else connected to it, "
+        "such as a port scanner, or another job that was given the same address.",
+        fix="NCCL_SOCKET_IFNAME=<an interface of the cluster only>; exclude the nodes from the security scanner",
     ),
-    _Message(
+    Message(
         r"NCCL WARN (?:NET/OFI|OFI )|libfabric:.{0,80}<(?:warn|error)>",
-        "The plugin for EFA and other fabrics of libfabric (aws-ofi-nccl) could not use its network.",
-        "fi_info -p efa     # has to list the adapters, inside the container too\n"
+        "libfabric",
+        why="The plugin for EFA and other fabrics of libfabric (aws-ofi-nccl) could not use its network.",
+        fix="fi_info -p efa     # has to list the adapters, inside the container too\n"
         "plugin, libfabric and NCCL of versions that belong together; the security group lets EFA through to itself",
     ),
-    _Message(
+    Message(
         r"Call to ibv_create_[cq][qp] failed$",
-        "The InfiniBand adapter gave no queue to one more connection, and this version of NCCL does not say why: "
+        "NCCL",
+        why="The InfiniBand adapter gave no queue to one more connection, and this version of NCCL does not say why: "
         "mostly the limit on locked memory, or the adapter's number of queues.",
-        "ulimit -l     # inside the job; it has to say unlimited\ndmesg -T | grep -i mlx5",
+        fix="ulimit -l     # inside the job; it has to say unlimited\ndmesg -T | grep -i mlx5",
     ),
-    _Message(
+    Message(
         r"[Gg]loo connectFullMesh failed with \[[^\]]{1,200}\] (?:no error|Success)",
-        "gloo's ranks gave each other addresses that they do not reach, or one of them had ended. Without "
+        "gloo",
+        why="gloo's ranks gave each other addresses that they do not reach, or one of them had ended. Without "
         "GLOO_SOCKET_IFNAME gloo takes the address of the host's name.",
-        "getent hosts $(hostname)     # on every node: no 127.0.1.1\n"
+        fix="getent hosts $(hostname)     # on every node: no 127.0.1.1\n"
         "export GLOO_SOCKET_IFNAME=eth0     # the interface that leads to the other nodes: ip -br address",
     ),
-    _Message(
+    Message(
         r"allocated on device \d+ mismatch|is not a valid pointer|argument is NULL",
-        "A tensor that was given to NCCL lies on another GPU than that of its rank, or not on a GPU.",
-        "torch.cuda.set_device(local_rank) before anything else, and every tensor on that device",
+        "NCCL",
+        why="A tensor that was given to NCCL lies on another GPU than that of its rank, or not on a GPU.",
+        fix="torch.cuda.set_device(local_rank) before anything else, and every tensor on that device",
     ),
-    _Message(
+    Message(
         r"invalid root \d+|Invalid rank requested|[Rr]ank \d+ is out of range",
-        "A rank or root that is outside of the group.",
-        "ranks of a group count from 0: dist.get_world_size(group), dist.get_group_rank(group, rank)",
+        "NCCL",
+        why="A rank or root that is outside of the group.",
+        fix="ranks of a group count from 0: dist.get_world_size(group), dist.get_group_rank(group, rank)",
     ),
-    _Message(
+    Message(
         r"corrupted comm object|Attempt to use communicator before|communicator was revoked|is in abort state",
-        "A communicator was used after it had failed or had been destroyed, or by two threads at once.",
-        "no collective after destroy_process_group, and none from a second thread (a DataLoader's, a logger's)",
+        "NCCL",
+        why="A communicator was used after it had failed or had been destroyed, or by two threads at once.",
+        fix="no collective after destroy_process_group, and none from a second thread (a DataLoader's, a logger's)",
     ),
-    _Message(
+    Message(
         r"Thread creation failed|pthread_create failed|can't start new thread",
-        "The process was not allowed one more thread.",
-        "ulimit -u; cat /sys/fs/cgroup/pids.max     # in the container of the ranks",
+        "NCCL",
+        why="The process was not allowed one more thread.",
+        fix="ulimit -u; cat /sys/fs/cgroup/pids.max     # in the container of the ranks",
     ),
-    _Message(
+    Message(
         r"CUDA-capable device(?:s are|\(s\) is/are) busy or unavailable",
-        "The GPU is in exclusive mode, and another process has it: a rank with the same GPU, or an earlier run.",
-        "nvidia-smi -q -d COMPUTE     # Default is the mode that lets several processes in\n"
+        "CUDA",
+        why="The GPU is in exclusive mode, and another process has it: a rank with the same GPU, or an earlier run.",
+        fix="nvidia-smi -q -d COMPUTE     # Default is the mode that lets several processes in\n"
         "torch.cuda.set_device(local_rank) before anything else; end processes of earlier runs",
     ),
-    _Message(
+    Message(
         r"no kernel image is available for execution|HIP error: invalid device function",
-        "This build of torch, or of an extension, has no code for this GPU.",
-        "python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_properties(0))'\n"
+        "CUDA",
+        why="This build of torch, or of an extension, has no code for this GPU.",
+        fix="python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_properties(0))'\n"
         "install a build that lists the GPU's architecture; HSA_OVERRIDE_GFX_VERSION may stand for one of AMD's",
     ),
-    _Message(
+    Message(
         r"CU(?:BLAS|DNN|SOLVER)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)",
-        "A library of CUDA could not start or run: mostly the GPU's memory is full, or an earlier kernel failed (an "
-        "index outside of its range).",
-        "nvidia-smi     # is the memory full?\nCUDA_LAUNCH_BLOCKING=1 torchrun ...     # the call that failed first",
+        "CUDA",
+        why="A library of CUDA could not start or run: mostly the GPU's memory is full, or an earlier kernel failed "
+        "(an index outside of its range).",
+        fix="nvidia-smi     # is the memory full?\nCUDA_LAUNCH_BLOCKING=1 torchrun ...     # the call that failed "
+        "first",
     ),
 )
 """By the regular expression of the message. What another check knows stands there."""
 _BY_KIND = (
-    _Message(
+    Message(
         r"ncclUnhandledCudaError|unhandled cuda error|[Cc]uda failure|HIP failure|(?:CUDA|HIP) error",
-        "A call of CUDA failed, mostly because of the GPU, its driver, or an earlier kernel.",
-        _TRACE,
+        "NCCL",
+        why="A call of CUDA failed, mostly because of the GPU, its driver, or an earlier kernel.",
+        fix=_TRACE,
     ),
-    _Message(
+    Message(
         r"ncclSystemError|unhandled system error",
-        "A call of the operating system failed inside of NCCL: a connection, shared memory, a file.",
-        "NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN names the call",
+        "NCCL",
+        why="A call of the operating system failed inside of NCCL: a connection, shared memory, a file.",
+        fix="NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN names the call",
     ),
-    _Message(
+    Message(
         r"ncclInvalidUsage|invalid usage",
-        "NCCL was used in a way that it does not support: two ranks on one GPU, a GPU twice, ranks that disagree.",
-        "NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN says what",
+        "NCCL",
+        why="NCCL was used in a way that it does not support: two ranks on one GPU, a GPU twice, ranks that disagree.",
+        fix="NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN says what",
     ),
-    _Message(
+    Message(
         r"ncclInvalidArgument|invalid argument",
-        "NCCL was given an argument that it does not take.",
-        "NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN says which",
+        "NCCL",
+        why="NCCL was given an argument that it does not take.",
+        fix="NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN says which",
     ),
-    _Message(
+    Message(
         r"ncclInternalError|internal error",
-        "NCCL met a state that it does not expect. Mostly another rank had failed, or ranks run different versions.",
-        "NCCL_DEBUG=WARN torchrun ...     # on every rank; the first line with NCCL WARN tells more",
+        "NCCL",
+        why="NCCL met a state that it does not expect. Mostly another rank had failed, or ranks run different "
+        "versions.",
+        fix="NCCL_DEBUG=WARN torchrun ...     # on every rank; the first line with NCCL WARN tells more",
     ),
-    _Message(
+    Message(
         r"[Gg]loo|pair\.cc|tcp/",
-        "gloo could not connect the ranks, or lost the connection.",
-        "ip -br address     # the interface that leads to the other nodes\nexport GLOO_SOCKET_IFNAME=eth0",
+        "gloo",
+        why="gloo could not connect the ranks, or lost the connection.",
+        fix="ip -br address     # the interface that leads to the other nodes\nexport GLOO_SOCKET_IFNAME=eth0",
     ),
 )
 """What little is known of other messages, by their kind."""
-_FALLBACK = _Message(
+_FALLBACK = Message(
     "",
-    "No more is known of this message here.",
-    "NCCL_DEBUG=INFO TORCH_CPP_LOG_LEVEL=INFO torchrun --log-dir logs --tee 3 ...\nddpdoctor explain logs",
+    "torch",
+    why="No more is known of this message here.",
+    fix="NCCL_DEBUG=INFO TORCH_CPP_LOG_LEVEL=INFO torchrun --log-dir logs --tee 3 ...\nddpdoctor explain logs",
 )
 _UNTOLD = pattern(Says.AFTERMATH, Says.PEER_GONE)
 _WARNING = rf"CCL WARN (?!.{{0,160}}(?:{_UNTOLD}|{pattern(Says.HARMLESS)}))\S"
@@ -193,15 +206,12 @@ class LibraryError(Check):
     )
 
     def examine_log(self, log: Log) -> Judgement:
-        patterns = [message.pattern for message in _KNOWN]
-        if reason := log.search(*patterns):
-            known = _KNOWN[patterns.index(reason.match.re.pattern)]
-            return self._reported(reason.match.string, known.meaning, known.fix, log_fields(reason))
+        if found := log.message(_KNOWN):
+            known, reason = found
+            return self._reported(reason.match.string, known.why, known.fix, log_fields(reason))
         for source, text in _unexplained(log):
             kind = next((message for message in _BY_KIND if re.search(message.pattern, text)), _FALLBACK)
-            meaning = (
-                f"{kind.meaning} It is the first such error; what ranks said afterwards may follow from it."
-            )
+            meaning = f"{kind.why} It is the first such error; what ranks said afterwards may follow from it."
             return self._reported(text, meaning, kind.fix, log_fields(source, role=Role.LIBRARY))
         warning = log.first("CCL WARN")
         if warning is None or log.training or log.failed:
