@@ -298,8 +298,6 @@ def compose(
     seconds = time.monotonic() - started
     status = exit_status(merged.findings, merged.results, fail_on, unfinished)
     remarks = [*notes, note_of(merged.silenced)]
-    if unfinished and status != 1:  # else a finding tells why
-        remarks.append(f"the examination did not complete: {unfinished}")
     return Report(
         version=__version__,
         command=tuple(sys.argv[1:]),
@@ -307,7 +305,8 @@ def compose(
         seconds=seconds,
         checks=merged.results,
         findings=merged.findings,
-        run={**run, "fail_on": fail_on.value},
+        # Where there are findings, one of them tells why.
+        run={**run, "fail_on": fail_on.value, "incomplete": unfinished if status != 1 else None},
         notes=tuple(filter(None, remarks)),
         since=time.time() - seconds if since is None else since,
     )

@@ -30,14 +30,14 @@ def unfinished(trace: Trace, time_limit: float | None) -> str | None:
         return None
     if not any(rank.recording for rank in trace.ranks):
         return "no process imported torch under the recorder"
-    return "the script initialized no process group, so it did no distributed training"
+    return "not distributed: init_process_group was never called"
 
 
 def facts(trace: Trace) -> dict[str, Any]:
     """What ``run`` in the report tells of it."""
     if trace.bundled:
         return {}
-    known: dict[str, Any] = {"rehearsal": trace.rehearsal, "shortened": None}
+    known: dict[str, Any] = {"rehearsal": trace.rehearsal, "shortened": None, "trained": _trained(trace)}
     if trace.shortened:
         known["shortened"] = {
             "batches_per_pass": trace.shortened.batches,
@@ -53,6 +53,17 @@ def facts(trace: Trace) -> dict[str, Any]:
         known["imagined"] = asdict(trace.imagined)
     version = next((rank.recording.torch for rank in trace.ranks if rank.recording), None)
     return {**known, "torch": version} if version else known
+
+
+def _trained(trace: Trace) -> dict[str, int] | None:
+    """The most training steps of a rank, and in how many passes over its DataLoader; several loaders have no epochs."""
+    recordings = [rank.recording for rank in trace.ranks if rank.recording and rank.recording.step_count]
+    if not recordings:
+        return None
+    longest = max(recordings, key=lambda recording: recording.step_count)
+    passes = longest.training_passes
+    one_loader = len({pass_.loader for pass_ in passes}) == 1
+    return {"steps": longest.step_count, "epochs": len(passes) if one_loader else 0}
 
 
 def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None) -> list[str]:

@@ -104,7 +104,12 @@ def by_check(findings: Iterable[Finding]) -> list[list[Finding]]:
 
 
 def verdict(report: Report) -> str:
-    """``1 failed, 2 warnings, 30 passed in 4.6 s``: findings that fail or warn, and checks for the rest."""
+    """``No problem found: 62 checks, 2 ranks, 24 steps in 3 epochs (whole), 8.1 s``."""
+    return f"{_outcome(report)}: {', '.join(_extent(report))}"
+
+
+def counts(report: Report) -> str:
+    """``1 failed, 2 warnings, 30 passed``: findings that fail or warn, and checks for the rest."""
     informing = informing_codes(report)
     levels = Counter(finding.level for finding in report.findings)
     count = Counter(check.outcome for check in report.checks)
@@ -117,8 +122,36 @@ def verdict(report: Report) -> str:
         (informed, f"{informed} for information"),
         (count[Outcome.PASS] - informed, f"{count[Outcome.PASS] - informed} passed"),
     )
-    counts = ", ".join(text for number, text in parts if number) or "nothing was examined"
-    return f"{counts} in {report.seconds:.1f} s"
+    return ", ".join(text for number, text in parts if number) or "nothing was examined"
+
+
+def _outcome(report: Report) -> str:
+    levels = Counter(finding.level for finding in report.findings)
+    problems = [
+        plural(levels[level], noun)
+        for level, noun in ((Level.FAIL, "problem"), (Level.WARN, "warning"))
+        if levels[level]
+    ]
+    broken = sum(check.outcome is Outcome.ERROR for check in report.checks)
+    if broken:
+        problems.append(f"{plural(broken, 'check')} broke")
+    if problems:
+        return ", ".join(problems)
+    nothing = "" if report.checks else "nothing was examined"
+    incomplete = str(report.run.get("incomplete") or nothing)
+    return incomplete[:1].upper() + incomplete[1:] if incomplete else "No problem found"
+
+
+def _extent(report: Report) -> Iterator[str]:
+    """How much was examined."""
+    yield plural(sum(check.outcome is not Outcome.SKIP for check in report.checks), "check")
+    if ranks := ranks_of_run(report):
+        yield ranks.removesuffix(" on 1 host")
+    trained = report.run.get("trained") or {}
+    if steps := trained.get("steps"):
+        epochs = f" in {plural(trained['epochs'], 'epoch')}" if trained.get("epochs") else ""
+        yield f"{plural(steps, 'step')}{epochs} ({'cut short' if report.run.get('shortened') else 'whole'})"
+    yield f"{report.seconds:.1f} s"
 
 
 def ranks_of_run(report: Report) -> str:

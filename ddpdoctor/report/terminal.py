@@ -13,6 +13,7 @@ from ddpdoctor.model import CheckResult, Family, Level, Outcome, Report
 from ddpdoctor.report.detail import (
     block_lines,
     by_check,
+    counts,
     fold_evidence,
     hang,
     informing_codes,
@@ -108,7 +109,7 @@ def _sections(report: Report, width: int, verbose: bool) -> Iterator[Iterator[Li
     blocks = by_check(shown)
     for findings in [[finding] for finding in shown] if verbose else blocks:
         yield block_lines(findings, width, places)
-    yield _end(report, summary_lines(blocks, width, places) if len(blocks) > 1 else iter(()))
+    yield _end(report, width, summary_lines(blocks, width, places) if len(blocks) > 1 else iter(()), verbose)
 
 
 def _notes(report: Report, width: int) -> Iterator[Line]:
@@ -117,10 +118,12 @@ def _notes(report: Report, width: int) -> Iterator[Line]:
         yield from styled(lines, Style.FAINT, len(lines[0]))
 
 
-def _end(report: Report, summary: Iterator[Line]) -> Iterator[Line]:
+def _end(report: Report, width: int, summary: Iterator[Line], verbose: bool) -> Iterator[Line]:
     """What stands above the prompt."""
     yield from summary
-    yield Line(verdict(report))
+    if verbose:
+        yield Line(counts(report))
+    yield from plain(hang("", verdict(report), width))
     findings = [finding for finding in report.findings if finding.level is not Level.INFO]
     if findings:
         yield beginning(f"next:  {findings[0].more}", Style.HEADING, len("next:"))

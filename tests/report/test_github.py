@@ -23,7 +23,7 @@ def test_no_text_ends_an_annotation_or_begins_another(text):
     assert dict(part.split("=", 1) for part in properties.split(",")).keys() == {"file", "line", "title"}
     decoded = message.replace("%0A", "\n").replace("%0D", "\r").replace("%25", "%")
     assert decoded.startswith(f"{text}\n")
-    assert verdict.startswith("1 failed in ")
+    assert verdict.startswith("1 problem: ")
     assert end == ""
 
 

@@ -138,7 +138,7 @@ def test_the_cause_comes_first_and_what_passed_is_folded():
     page = Parser(render(EVERYTHING))
     text = page.text
     assert text.index(EVERYTHING.findings[0].headline) < text.index(EVERYTHING.findings[1].headline)
-    assert "1 failed, 1 warning" in text
+    assert "1 problem, 1 warning, 1 check broke: " in text
     folded = re.findall(r"<details><summary><b>(\w+)</b>", render(EVERYTHING))
     assert folded == ["launch", "gpu"]
 

@@ -39,7 +39,7 @@ def test_all_are_told_in_full_on_request() -> None:
 
 
 def test_the_verdict_counts_findings() -> None:
-    assert render_terminal(SEVERAL).splitlines()[-3].startswith("2 failed, 1 warning in ")
+    assert render_terminal(SEVERAL).splitlines()[-3].startswith("2 problems, 1 warning: ")
 
 
 @pytest.mark.usefixtures("one_check")

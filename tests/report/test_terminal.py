@@ -132,11 +132,11 @@ def test_of_many_checks_only_those_that_say_something_have_a_line():
     assert "text 107" in terminal.render(Report("0.1.0", (), 2, 0.1, many_checks()), verbose=True)
 
 
-def test_where_something_was_found_the_verdict_alone_counts_what_passed():
+def test_where_something_was_found_checks_that_passed_are_not_listed():
     text = terminal.render(Report("0.1.0", (), 1, 0.1, many_checks(), (UNUSED,)))
     _, rows, finding, *_ = text.split("\n\n")
     assert (rows, finding[:12]) == ("  error  DD300  text 300", "FAIL[DD904]:")
-    assert "1 failed, 1 error, 8 skipped, 15 passed in" in text
+    assert "1 problem, 1 check broke: 16 checks, " in text
 
 
 def test_information_has_a_line_among_many_checks():
@@ -184,7 +184,7 @@ def test_findings_stand_last_and_several_are_listed_above_the_verdict():
         "             parameters",
     ]
     only = terminal.render(replace(EVERYTHING, findings=(UNUSED,))).split("\n\n")
-    assert only[-1].startswith("1 failed")
+    assert only[-1].startswith("1 problem")
     assert only[-2].endswith("more:  ddpdoctor explain DD904")
 
 
@@ -246,3 +246,27 @@ def test_a_file_that_is_there_is_a_link_and_changes_no_character(tmp_path, monke
     address = f"file://{socket.gethostname()}{tmp_path}/a%20b.py"
     assert f"  --> \x1b]8;;{address}\x1b\\a b.py:1\x1b]8;;\x1b\\\n" in linked
     assert re.sub(r"\x1b]8;;.*?\x1b\\", "", linked) == terminal.render(report)
+
+
+def verdict_of(**run):
+    """The last line of a report of one check that passed."""
+    report = Report(
+        "0.1.0", (), 0, 8.1, checks=(CheckResult("DD901", "a", Family.LAUNCH, Outcome.PASS, "fine"),), run=run
+    )
+    return terminal.render(report).splitlines()[-1]
+
+
+def test_the_verdict_says_how_much_was_trained():
+    trained = {"steps": 24, "epochs": 3}
+    assert (
+        verdict_of(nproc=2, trained=trained)
+        == "No problem found: 1 check, 2 ranks, 24 steps in 3 epochs (whole), 8.1 s"
+    )
+    cut = {"batches_per_pass": 8, "passes": 1, "steps": None}
+    assert "24 steps in 3 epochs (cut short)" in verdict_of(nproc=2, trained=trained, shortened=cut)
+    assert "1 step (whole)" in verdict_of(nproc=2, trained={"steps": 1, "epochs": 0})
+
+
+def test_an_examination_that_came_to_no_end_is_no_clean_bill():
+    said = verdict_of(nproc=2, incomplete="not distributed: init_process_group was never called")
+    assert said == "Not distributed: init_process_group was never called: 1 check, 2 ranks, 8.1 s"
