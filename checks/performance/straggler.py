@@ -1,29 +1,37 @@
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from statistics import median
 
 from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Where
-from ddpdoctor.outliers import by_state
-from ddpdoctor.text import duration, plural
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.text import duration, ranks_do
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.step_times import Steps, own_time, paced_steps, typical
+from ddpdoctor.trace.step_times import paced_steps, typical
+from ddpdoctor.trace.stragglers import Loss, Pairs
 
-LEAST_SHARE = 0.3
-"""Of a training step, from which the others' waiting matters."""
-LEAST_SECONDS = 0.02
-"""Below this, ranks that share CPUs differ by their turns."""
-IN_STEPS = 0.8
-"""The share of steps in which the same rank has to be the slowest."""
-PHASES = {"data": "loading data", "forward": "its forward", "other": "the script's own code"}
+PHASES = {
+    "data": "loading data",
+    "forward": "its forward",
+    "backward": "its backward",
+    "step": "its optimizer's step",
+    "collective": "preparing collectives",
+    "other": "the script's own code",
+}
+SHOWN = {"other": "own code", "step": "optimizer", "collective": "collectives"}
+LEAST_SHOWN = 1e-4
+"""Seconds of a phase."""
 
 
 class Straggler(Check):
-    """One rank is slower than the others in nearly every step.
+    """One rank is slower than the others.
 
     What it finds:
-        A rank that spends far more time than the others in loading data, in forward, or in code between them, in
-        at least four of five steps: which rank, in which phase, and how much. Time in backward and in
-        collectives is waiting, and is not counted.
+        A rank that works longer than the others in a training step, in most steps or in every few: which rank, how
+        much longer, in which phase, and at which line. Only a rank's own work counts: loading data, forward,
+        backward, the optimizer and the code between them. What it waits for other ranks in backward and in
+        collectives, and for a free CPU, does not.
 
     Why it matters:
         Each backward ends when every rank has given its gradients, so all ranks run at the pace of the slowest.
@@ -37,55 +45,72 @@ class Straggler(Check):
     """
 
     code = "DD601"
-    title = "no rank is slower than the others in every step"
+    title = "no rank is slower than the others"
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
         steps = paced_steps(trace)
-        slow = [finding for phase in PHASES if (finding := self._slow_in(phase, steps, recordings))]
+        pairs = Pairs(steps, recordings)
+        at_line = defaultdict[tuple[str, Where | None, bool], list[Loss]](list)
+        for loss in pairs.losses():
+            where = loss.line or _where(recordings[loss.rank], loss.phase)
+            at_line[loss.phase, where, loss.of > len(loss.steps)].append(loss)
+        found = [self._slow(pairs, where, losses) for (_, where, _), losses in at_line.items()]
         whole = median(typical(step, "total") for step in steps.values())
-        return slow or Passed(f"no rank holds up the others; a training step takes {duration(whole)}")
+        return found or Passed(f"no rank holds up the others; a training step takes {duration(whole)}")
 
-    def _slow_in(self, phase: str, steps: Steps, recordings: dict[int, Recording]) -> Finding | None:
-        times = {rank: typical(step, phase) for rank, step in steps.items()}
-        slow = max(times, key=lambda rank: times[rank])
-        others = median(times[rank] for rank in times if rank != slow)
-        # Other processes of the machine may have had the CPU: that tells of them, and not of the rank.
-        lost = times[slow] - others - typical(steps[slow], "cpu_wait")
-        count = len(steps[slow])
-        if lost < max(LEAST_SECONDS, LEAST_SHARE * typical(steps[slow], "total")):
-            return None
-        if _share_slowest(steps, slow, phase, lost) < IN_STEPS:
-            return None
+    def _slow(self, pairs: Pairs, where: Where | None, losses: Sequence[Loss]) -> Finding:
+        most = max(losses, key=lambda loss: loss.seconds)
+        ranks, positions = tuple(loss.rank for loss in losses), most.steps
+        some = len(positions) < most.of
+        which = f"{len(positions)} of {most.of} training steps" if some else "each training step"
+        whole = duration(pairs.mean(most.others, "total", positions))
+        waited = duration(pairs.mean(most.others, "waits", positions))
+        low, high = map(duration, most.interval)
         return self.warn(
-            f"rank {slow} takes {duration(lost)} longer than the others in {PHASES[phase]}, in each training step",
-            why="The other ranks wait for it in backward: a step takes "
-            f"{duration(typical(steps[slow], 'total'))}, of which they wait {duration(lost)}.",
-            fix=f"py-spy record --duration 30 --pid PID    # of rank {slow} and of another one; compare: logging, "
-            "saving, larger samples, a slower disk",
-            ranks=(slow,),
-            where=_where(recordings[slow], phase),
-            evidence=by_state(
-                times, lambda s: f"{duration(s)} in {PHASES[phase]}, median of {plural(count, 'step')}"
-            ),
+            f"{ranks_do(ranks, 'take')} {duration(most.seconds)} longer than the others in {PHASES[most.phase]}, "
+            f"in {which}",
+            why=f"The others wait for it: such a step takes {whole}, of which they wait {waited}. Compared step by "
+            f"step, it is {low} to {high} longer on average, with 99 % confidence.",
+            fix=_fix(most),
+            ranks=ranks,
+            where=where,
+            evidence=tuple(_evidence(pairs, most)),
         )
 
 
-def _share_slowest(steps: Steps, slow: int, phase: str, lost: float) -> float:
-    """In how many steps this rank is slower than every other by at least half of what it loses."""
-    times = {rank: [own_time(step, phase) for step in of_rank] for rank, of_rank in steps.items()}
-    others: list[float] = [
-        max(row) for row in zip(*(times[rank] for rank in times if rank != slow), strict=True)
-    ]
-    gaps = (mine - other for mine, other in zip(times[slow], others, strict=True))
-    return sum(gap > lost / 2 for gap in gaps) / len(others)
+def _fix(loss: Loss) -> str:
+    if loss.line is None:
+        return (
+            f"py-spy record --duration 30 --pid PID    # of rank {loss.rank} and of another one; compare: logging, "
+            "saving, larger samples, a slower disk"
+        )
+    if loss.phase in ("forward", "backward", "step"):
+        return f"give rank {loss.rank} samples of the same size as the others: sort by length, then deal them out"
+    at = f"{PurePath(loss.line.file).name}:{loss.line.line}"
+    return (
+        f"do what {at} does less often, in another process, or before training; or on every rank a part of it"
+    )
+
+
+def _evidence(pairs: Pairs, loss: Loss) -> Iterator[Evidence]:
+    """Of the slow rank, and on average of those that it is compared with: parts that add up to what it is slower."""
+    for ranks in ((loss.rank,), loss.others):
+        parts = pairs.phases(ranks, loss.steps)
+        shown = sorted((item for item in parts.items() if item[1] >= LEAST_SHOWN), key=lambda item: -item[1])
+        listed = ", ".join(f"{SHOWN.get(phase, phase)} {duration(seconds)}" for phase, seconds in shown)
+        waits = duration(pairs.mean(ranks, "waits", loss.steps))
+        at = loss.line if loss.rank in ranks else None
+        yield Evidence(f"works {duration(sum(parts.values()))}: {listed}; waits {waits}", ranks, at)
 
 
 def _where(recording: Recording, phase: str) -> Where | None:
-    """The loop for data, the forward for forward, and else the update that closes the step."""
+    """The loop for data, else the call of the phase, and the update for what lies between."""
     last = recording.steps[-1]
     if phase == "data":
         return next((pass_.at for pass_ in reversed(recording.training_passes)), None)
     if phase == "forward" and last.forwards:
         return last.forwards[-1].at
+    if phase == "backward" and last.backwards:
+        return last.backwards[-1].at
     return last.optimizer_steps[-1].at if last.optimizer_steps else None

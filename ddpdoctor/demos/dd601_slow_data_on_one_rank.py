@@ -15,7 +15,7 @@ class Samples(Dataset):
 
     def __getitem__(self, index):
         if dist.get_rank() == 1:
-            time.sleep(0.04)
+            time.sleep(0.04)  # expect: DD601 ranks 1
         return torch.tensor([index / 10])
 
 
@@ -26,7 +26,7 @@ model = DistributedDataParallel(nn.Linear(1, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 for epoch in range(2):
     sampler.set_epoch(epoch)
-    for x in loader:  # expect: DD601 ranks 1
+    for x in loader:
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import weakref
@@ -15,6 +14,7 @@ from .events import training as events
 from .events.training import DetailedStep, Progress
 from .keys import Keys
 from .session import Session
+from .waiting import Waits
 from .where import Where
 
 IN_FULL = 32
@@ -30,7 +30,6 @@ _PROGRESS_SHARE = 0.01
 """Of the time so far: a run of days tells of its progress a thousand times, not a hundred thousand."""
 _OF_A_TENSOR = 4000
 """Bytes that take as long to read as to come to a tensor."""
-_SCHEDULED = "/proc/thread-self/schedstat"
 _DEVICE_SPEED = 50
 """How many times faster than a CPU other devices read memory."""
 
@@ -112,7 +111,7 @@ class Training:
         """Seconds by phase, of training steps that are written down in full."""
         self._until: dict[str, float] = {}
         """The same as it was when the training step began."""
-        self._cpu_wait = _CpuWait()
+        self.waits = Waits(session)
         self._updated_at: float | None = None
         self._wakes = 0
         """Until how many training steps they are counted only."""
@@ -218,7 +217,8 @@ class Training:
             return self.session.steps - 1, None
         totals, until = self._totals, self._until
         totals["data"] = self.session.waited
-        totals["cpu_wait"] = self._cpu_wait.seconds()
+        totals["cpu_wait"] = self.waits.queue.seconds() - self.waits.queued
+        totals["waits"] = self.waits.total
         if self._updated_at is not None:
             totals["total"] += now - self._updated_at
         self._updated_at = now
@@ -237,9 +237,15 @@ class Training:
         for listener in self.session.when_quiet_step_begins:
             listener()
 
-    def spend(self, phase: str, seconds: float) -> None:
-        """Add to the time of a phase."""
-        self._totals[phase] += seconds
+    def spend(self, phase: str, seconds: float, waited: float) -> None:
+        """Add to the time of a phase, without what it waited for other ranks.
+
+        Args:
+            phase: its name.
+            seconds: from its beginning to its end.
+            waited: the seconds of ``waits`` when it began.
+        """
+        self._totals[phase] += seconds - (self.waits.total - waited)
 
     def tell_progress(self) -> None:
         """Write down how far it has come."""
@@ -270,29 +276,6 @@ class DigestBudget:
         self._left -= size
         self._taken += 1
         return True
-
-
-class _CpuWait:
-    """For how long a thread could run and no CPU was free."""
-
-    def __init__(self) -> None:
-        self._file = -1
-        """Left open: to open it takes ten times as long as to read it. Never closed, as the script may have done that
-        and have another file of this number."""
-        self._of = 0, 0
-
-    def seconds(self) -> float:
-        """Of this thread, so far; 0 where the system does not tell."""
-        thread = os.getpid(), threading.get_ident()
-        try:
-            if self._of[0] != thread[0]:
-                self._file, self._of = os.open(_SCHEDULED, os.O_RDONLY | os.O_CLOEXEC), thread
-            if self._of == thread:
-                return int(os.pread(self._file, 100, 0).split()[1]) / 1e9
-            with open(_SCHEDULED, "rb") as file:
-                return int(file.read().split()[1]) / 1e9
-        except (OSError, ValueError, IndexError):
-            return 0.0
 
 
 def is_detailed(step: int) -> bool:

@@ -15,8 +15,8 @@ WARM_UP = 2
 """Training steps at the beginning of a run, and after each new pass, that say nothing of the pace."""
 FEWEST_STEPS = 5
 """Steps from which a median means something."""
-WAITS = ("backward", "collective", "step")
-"""Phases in which a rank may wait for others; what is left is its own work."""
+WORK = ("data", "forward", "backward", "step", "collective", "other")
+"""Phases of a rank's own work; what it waits for others in them is a phase of its own, ``waits``."""
 _NO_PHASES = ("total", "cpu_wait")
 Steps = Mapping[int, list[TrainingStep]]
 
@@ -60,6 +60,16 @@ def own_time(step: TrainingStep, phase: str) -> float:
         return step.phases.get(phase, 0.0)
     known = sum(seconds for name, seconds in step.phases.items() if name not in _NO_PHASES)
     return max(0.0, step.phases["total"] - known)
+
+
+def work(step: TrainingStep) -> dict[str, float]:
+    """Seconds of the rank's own work by phase, without those in which it had no CPU."""
+    phases = {phase: own_time(step, phase) for phase in WORK}
+    whole, queued = sum(phases.values()), step.phases.get("cpu_wait", 0.0)
+    if not queued or not whole:
+        return phases
+    had_cpu = max(0.0, 1 - queued / whole)
+    return {phase: seconds * had_cpu for phase, seconds in phases.items()}
 
 
 def typical(steps: list[TrainingStep], phase: str) -> float:

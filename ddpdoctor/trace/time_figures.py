@@ -130,12 +130,7 @@ def step_parts(trace: Trace, culprits: Sequence[int]) -> Strips | None:
 
 
 def _parts(steps: Mapping[int, Sequence[TrainingStep]]) -> dict[int, dict[Tone, float]]:
-    """Seconds of a step by rank. What backward and collectives take longer than on the fastest rank is waiting."""
-    rows = list(zip(*steps.values(), strict=True))
-    backward, collective = (
-        sum(min(own_time(step, phase) for step in row) for row in rows) / len(rows)
-        for phase in ("backward", "collective")
-    )
+    """Seconds of a step by rank."""
 
     def mean(timed: Sequence[TrainingStep], *phases: str) -> float:
         return sum(own_time(step, phase) for step in timed for phase in phases) / len(timed)
@@ -144,9 +139,9 @@ def _parts(steps: Mapping[int, Sequence[TrainingStep]]) -> dict[int, dict[Tone, 
         rank: {
             Tone.DATA: mean(timed, "data"),
             Tone.OTHER: mean(timed, "other"),
-            Tone.WORK: mean(timed, "forward", "step") + backward,
-            Tone.COLLECTIVE: collective,
-            Tone.WAIT: mean(timed, "backward", "collective") - backward - collective,
+            Tone.WORK: mean(timed, "forward", "backward", "step"),
+            Tone.COLLECTIVE: mean(timed, "collective"),
+            Tone.WAIT: mean(timed, "waits"),
         }
         for rank, timed in steps.items()
     }

@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def draw(output):
-    time.sleep(0.1)
+    time.sleep(0.1)  # expect: DD601 ranks 0
     return output.detach().tolist()
 
 
@@ -23,5 +23,5 @@ for _ in range(14):
     output.square().mean().backward()
     if dist.get_rank() == 0:
         draw(output)
-    optimizer.step()  # expect: DD601 ranks 0
+    optimizer.step()
 dist.destroy_process_group()

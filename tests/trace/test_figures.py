@@ -50,7 +50,7 @@ def of_tone(strips, rank, tone):
 def timed(rank, own, slow=0, seconds=0.1):
     """A step whose backward waits for the slow rank."""
     waits = 0.0 if rank == slow else seconds
-    phases = {"total": 0.05 + seconds, "data": 0.0, "forward": 0.02, "backward": 0.02 + waits, "step": 0.01}
+    phases = {"total": 0.05 + seconds, "forward": 0.02, "backward": 0.02, "step": 0.01, "waits": waits}
     backwards = (Backward(own.index + 0.5, where(49), (0,), 1, seconds=0.02 + waits),)
     return replace(own, phases=phases, backwards=backwards)
 

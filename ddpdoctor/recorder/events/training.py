@@ -285,6 +285,22 @@ class DetailedStep(Event):
 
 
 @dataclass(slots=True)
+class LineTime:
+    """Seconds at a line of the script, which called whatever took them."""
+
+    at: Where
+    seconds: float
+
+
+@dataclass(slots=True)
+class LineTimes(Event):
+    """Where the thread that trains was between two updates, as looked at now and then; without waits for others."""
+
+    step: int
+    lines: tuple[LineTime, ...] = ()
+
+
+@dataclass(slots=True)
 class Progress(Event):
     """How far the script has come, all steps counted."""
 

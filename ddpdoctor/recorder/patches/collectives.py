@@ -57,13 +57,14 @@ _LONG = 0.2
 class _Call:
     """A collective that is under way."""
 
-    __slots__ = ("at", "began", "event", "group", "id", "name", "number")
+    __slots__ = ("at", "began", "event", "group", "id", "name", "number", "waited", "waits")
 
     def __init__(self, name: str, group: Any, at: Where | None, number: int, id: int) -> None:
         self.name, self.group, self.at, self.number, self.id = name, group, at, number, id
         self.began = time.monotonic()
         self.event: Collective | None = None
         """What is written down of it."""
+        self.waits, self.waited = False, 0.0
 
 
 class _Collectives:
@@ -101,6 +102,8 @@ class _Collectives:
                 # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
                 self.session.event(call.event, now=True)
             call.began = time.monotonic()
+        call.waited = self.training.waits.total
+        call.waits = self.training.waits.begin()
         return call
 
     def _event(self, call: _Call, fields: dict[str, Any]) -> Collective:
@@ -225,8 +228,10 @@ class _Collectives:
         """The function returned, or raised."""
         self.depth -= 1
         self.open = None
+        if call.waits:
+            self.training.waits.end()
         seconds = time.monotonic() - call.began
-        self.training.spend("collective", seconds)
+        self.training.spend("collective", seconds, call.waited)
         event = call.event
         if event is not None:
             self.written += 1

@@ -51,9 +51,10 @@ class _Step:
     norm: float | None = None
     norms: dict[str, float] | None = None
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Any, waited: float) -> None:
         self.optimizer = optimizer
         self.began = time.monotonic()
+        self.waited = waited
 
 
 class _Optimizers:
@@ -73,7 +74,7 @@ class _Optimizers:
             return
         if self.under_way:
             self.under_way = [other for other in self.under_way if other.optimizer is not optimizer]
-        step = _Step(optimizer)
+        step = _Step(optimizer, self.training.waits.total)
         if len(args) > 1 or kwargs:
             step.closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
         if self.session.detailed:
@@ -114,7 +115,7 @@ class _Optimizers:
         step = self.under_way.pop(position)
         seconds = time.monotonic() - step.began
         if not self.under_way:
-            self.training.spend("step", seconds)
+            self.training.spend("step", seconds, step.waited)
         known = self._know(optimizer)
         ended = self.training.ended[known.index]
         number, phases = self.training.close_step(known.index)

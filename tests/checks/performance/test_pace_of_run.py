@@ -1,4 +1,4 @@
-"""DD601, DD602, DD603, DD604 and DD606 on recorded runs."""
+"""DD602, DD603, DD604 and DD606 on recorded runs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,7 +16,7 @@ from tests.support.judging import ask, check
 from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import with_update
 
-STRAGGLER, OFTEN, UNUSED, INPUT, LOGGING = map(check, ("DD601", "DD602", "DD603", "DD604", "DD606"))
+OFTEN, UNUSED, INPUT, LOGGING = map(check, ("DD602", "DD603", "DD604", "DD606"))
 
 
 def timed(phases: Callable[[int, int], Mapping[str, float]], steps: int = 20, **fields: Any) -> Trace:
@@ -29,51 +29,10 @@ def timed(phases: Callable[[int, int], Mapping[str, float]], steps: int = 20, **
     return recorded(change=change, **fields)
 
 
-def test_a_rank_that_has_no_cpu_is_no_straggler() -> None:
-    """Other processes of the machine have it meanwhile."""
-    slow = {"forward": 0.06, "backward": 0.04, "cpu_wait": 0.045}
-    trace = timed(lambda rank, i: slow if rank else {"forward": 0.01, "backward": 0.09, "cpu_wait": 0.0})
-    assert isinstance(ask(STRAGGLER.code, Source.RUN, trace), Passed)
-
-
 def test_a_right_run_passes() -> None:
     trace = timed(lambda rank, i: {"forward": 0.03, "backward": 0.05, "data": 0.001})
-    for which in (STRAGGLER, OFTEN, INPUT):
+    for which in (OFTEN, INPUT):
         assert isinstance(ask(which.code, Source.RUN, trace), Passed), which.code
-
-
-def test_a_rank_that_loads_slowly() -> None:
-    trace = timed(lambda rank, i: {"data": 0.06 if rank == 1 else 0.001, "backward": 0.03 if rank else 0.09})
-    (finding,) = ask(STRAGGLER.code, Source.RUN, trace)
-    assert (
-        finding.headline
-        == "rank 1 takes 59.0 ms longer than the others in loading data, in each training step"
-    )
-    assert (finding.level, finding.ranks, finding.where) == (Level.WARN, (1,), where(45))
-
-
-def test_a_rank_that_does_more_between_phases() -> None:
-    trace = timed(lambda rank, i: {"backward": 0.02 if rank == 0 else 0.095})
-    (finding,) = ask(STRAGGLER.code, Source.RUN, trace)
-    assert "in the script's own code" in finding.headline
-    assert finding.ranks == (0,)
-
-
-def test_turns_on_a_busy_cpu_make_no_straggler() -> None:
-    """Each rank is the slow one now and then."""
-    trace = timed(lambda rank, i: {"forward": 0.08 if i % 2 == rank else 0.01})
-    assert isinstance(ask(STRAGGLER.code, Source.RUN, trace), Passed)
-
-
-def test_one_long_step_makes_no_straggler() -> None:
-    trace = timed(lambda rank, i: {"forward": 5.0 if (rank, i) == (0, 9) else 0.01})
-    assert isinstance(ask(STRAGGLER.code, Source.RUN, trace), Passed)
-
-
-@pytest.mark.parametrize("fields", [{"rehearsal": True}, {"steps": 5}])
-def test_too_little_shows_no_pace(fields: dict) -> None:
-    with pytest.raises(NotMeasured):
-        STRAGGLER.examine_run(timed(lambda rank, i: {"data": 0.09 * rank}, **fields))
 
 
 def test_every_rank_waits_for_data() -> None:

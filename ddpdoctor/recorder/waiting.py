@@ -1,0 +1,76 @@
+"""For how long the thread that trains waits: for other ranks, in a collective, and for a CPU."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_SCHEDULED = "/proc/thread-self/schedstat"
+
+
+class CpuQueue:
+    """For how long a thread could run and no CPU was free."""
+
+    def __init__(self) -> None:
+        self._file = -1
+        """Left open: to open it takes ten times as long as to read it. Never closed, as the script may have done that
+        and have another file of this number."""
+        self._of = 0, 0
+
+    def seconds(self) -> float:
+        """Of this thread, so far; 0 where the system does not tell."""
+        thread = os.getpid(), threading.get_ident()
+        try:
+            if self._of[0] != thread[0]:
+                self._file, self._of = os.open(_SCHEDULED, os.O_RDONLY | os.O_CLOEXEC), thread
+            if self._of == thread:
+                return int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+            with open(_SCHEDULED, "rb") as file:
+                return int(file.read().split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
+
+class Waits:
+    """Calls in which a rank waits for others; of their time, what the thread did not work itself is waiting."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.queue = CpuQueue()
+        self.total = self.queued = 0.0
+        """Seconds so far without work of its own, and those of them without a CPU to work on."""
+        self._thread: int | None = None
+        """The thread that is in such a call."""
+        self._began = (0.0, 0.0, 0.0)
+
+    @property
+    def open(self) -> bool:
+        """Whether a call is under way."""
+        return self._thread is not None
+
+    def begin(self) -> bool:
+        """A call begins; False where it is inside of another one, in another thread, or in a step that is not told."""
+        thread = threading.get_ident()
+        if (
+            self._thread is not None
+            or not self._session.detailed
+            or self._session.thread not in (None, thread)
+        ):
+            return False
+        self._thread = thread
+        self._began = time.monotonic(), time.thread_time(), self.queue.seconds()
+        return True
+
+    def end(self) -> None:
+        """The call for which :meth:`begin` was True is over, with an exception or without."""
+        began, worked, queued = self._began
+        if self._thread == threading.get_ident():  # and not a child of a fork inside the call
+            queued = self.queue.seconds() - queued
+            self.queued += queued
+            self.total += max(queued, time.monotonic() - began - (time.thread_time() - worked))
+        self._thread = None

@@ -1,0 +1,206 @@
+"""Ranks that work longer than the others in a training step: how much, and at which line.
+
+Ranks are compared step by step, in their own work alone: a rank that waits for others, or for a CPU, is not slow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist, fmean, median, median_low, stdev
+
+from ddpdoctor.blame.frames import from_here
+from ddpdoctor.model import Where
+from ddpdoctor.recorder.events.training import LineTimes
+from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.step_times import WORK, Steps, own_time, work
+
+LEAST_SECONDS = 0.003
+"""Of a step, below which ranks differ by chance."""
+LEAST_SHARE = 0.02
+"""Of a step, from which a loss in the script's own code or in its data matters: that much of each GPU is lost."""
+LEAST_SHARE_COMPUTED = 0.1
+"""The same in forward, backward and optimizer, where devices, too, differ a little."""
+LEAST_SHARE_OF_FEW = 0.03
+"""Of all steps together, where only some of them are slow."""
+FEWEST_PAIRS = 6
+FEWEST_SLOW = 3
+"""Steps that are slow, where not all are."""
+_OUTLIERS = 20
+"""One step in so many is left out at either end: a single long step makes no slow rank."""
+_CONFIDENCE = 0.99
+_OF_QUEUE = 0.25
+"""Of the time without a CPU: a rank that had to leave it often works slower, too, since its caches are cold."""
+_LEAST_OF_LINE = 0.4
+"""Of what a rank loses, that a line has to explain."""
+_CODE = ("data", "other", "collective")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What a rank works longer than the others."""
+
+    rank: int
+    others: tuple[int, ...]
+    seconds: float
+    """The mean of a step, of those that were compared."""
+    interval: tuple[float, float]
+    """That holds the mean with 99 % confidence."""
+    phase: str
+    """The one that it loses most in."""
+    steps: tuple[int, ...]
+    """Those that were compared, by their positions."""
+    line: Where | None
+    """Where the rank spends it; None where no line takes much of it."""
+    of: int
+    """How many steps there were, where only some are slow; else the number of those that were compared."""
+
+
+class Pairs:
+    """The own work of ranks, step by step."""
+
+    def __init__(self, steps: Steps, recordings: Mapping[int, Recording]) -> None:
+        self.steps = steps
+        self.work = {rank: [work(step) for step in of] for rank, of in steps.items()}
+        self._recordings = recordings
+        self._times_by_step: dict[int, Mapping[int, Counter[Where]]] = {}
+        self._sums = {rank: [sum(phases.values()) for phases in of] for rank, of in self.work.items()}
+        means = {rank: fmean(_inner(seconds)) for rank, seconds in self._sums.items()}
+        least = median_low(means.values())
+        self.usual = tuple(rank for rank, mean in means.items() if mean < least + LEAST_SECONDS)
+        """The ranks that are not slow in most steps."""
+        self._of_usual = [sum(row) for row in zip(*map(self._sums.__getitem__, self.usual), strict=True)]
+
+    def _differences(self, rank: int) -> list[float]:
+        """What a rank works longer than the others on average, in each step."""
+        if self.usual == (rank,):
+            others = list(map(fmean, zip(*(self._sums[o] for o in self._others(rank)), strict=True)))
+        elif rank in self.usual:
+            count = len(self.usual) - 1
+            others = [(s - mine) / count for s, mine in zip(self._of_usual, self._sums[rank], strict=True)]
+        else:
+            others = [s / len(self.usual) for s in self._of_usual]
+        return [mine - theirs for mine, theirs in zip(self._sums[rank], others, strict=True)]
+
+    def _others(self, rank: int) -> tuple[int, ...]:
+        """Those that a rank is compared with."""
+        usual = tuple(other for other in self.usual if other != rank)
+        return usual or tuple(other for other in self.steps if other != rank)
+
+    def losses(self) -> list[Loss]:
+        """The ranks that are slow in most steps, and else those that are in some."""
+        slow = [rank for rank in self.steps if rank not in self.usual]
+        steady = [loss for rank in slow if (loss := self._steady(rank))]
+        return steady or [loss for rank in self.steps if (loss := self._sometimes(rank))]
+
+    def phases(self, ranks: Sequence[int], positions: Sequence[int]) -> dict[str, float]:
+        """The mean seconds of these ranks' work in these steps, by phase."""
+        return {
+            phase: fmean(self.work[rank][i][phase] for rank in ranks for i in positions) for phase in WORK
+        }
+
+    def mean(self, ranks: Sequence[int], phase: str, positions: Sequence[int]) -> float:
+        """The mean seconds of a phase, ``total``, ``waits`` and ``cpu_wait`` among them."""
+        return fmean(own_time(self.steps[rank][i], phase) for rank in ranks for i in positions)
+
+    def _steady(self, rank: int) -> Loss | None:
+        differences = self._differences(rank)
+        kept = _inner_positions(differences)
+        if len(kept) < FEWEST_PAIRS:
+            return None
+        lost, reach = _mean_of([differences[i] for i in kept])
+        third = len(kept) // 3
+        parts = (kept[:third], kept[third:-third], kept[-third:])
+        if any(fmean(differences[i] for i in part) < lost / 3 for part in parts):
+            return None
+        loss = self._loss(rank, kept, lost, reach, kept)
+        share = LEAST_SHARE if loss.phase in _CODE else LEAST_SHARE_COMPUTED
+        queued = self.mean((rank,), "cpu_wait", kept) - self.mean(loss.others, "cpu_wait", kept)
+        least = max(LEAST_SECONDS, share * fmean(self._sums[rank]), _OF_QUEUE * queued)
+        return loss if lost - reach >= least else None
+
+    def _sometimes(self, rank: int) -> Loss | None:
+        """A rank that is slow in a few steps only: told only where it is at the same line in all of them."""
+        differences = self._differences(rank)
+        usual = median(differences)
+        noise = 1.5 * median(abs(each - usual) for each in differences)
+        least = max(LEAST_SECONDS, 0.3 * median(self._sums[rank]), 6 * noise)
+        slow = [i for i, each in enumerate(differences) if each - usual > least and not self._is_apart(i)]
+        fast = sum(each - usual < -least for each in differences)
+        if len(slow) < max(FEWEST_SLOW, 4 * fast):
+            return None
+        lost, reach = _mean_of([differences[i] for i in slow])
+        loss = self._loss(rank, slow, lost, reach, range(len(differences)))
+        share = lost * len(slow) / sum(self._sums[rank])
+        if share < LEAST_SHARE_OF_FEW or loss.phase not in _CODE or loss.line is None:
+            return None
+        at_line = [self._times(rank, i)[loss.line] for i in slow]
+        return loss if sum(seconds > 0 for seconds in at_line) >= max(FEWEST_SLOW, 0.7 * len(slow)) else None
+
+    def _loss(
+        self, rank: int, positions: Sequence[int], lost: float, reach: float, of: Sequence[int]
+    ) -> Loss:
+        others = self._others(rank)
+        mine, theirs = self.phases((rank,), positions), self.phases(others, positions)
+        more = {phase: mine[phase] - theirs[phase] for phase in WORK}
+        phase = max(more, key=lambda phase: more[phase])
+        line = self._line(rank, others, positions, lost)
+        interval = (lost - reach, lost + reach)
+        return Loss(rank, others, lost, interval, phase, tuple(positions), line, len(of))
+
+    def _line(self, rank: int, others: Sequence[int], positions: Sequence[int], lost: float) -> Where | None:
+        """The line at which a rank is that much longer than the others, as far as it was looked at."""
+        more: Counter[Where] = Counter()
+        for i in positions:
+            more.update(self._times(rank, i))
+            for other in others:
+                more.subtract({at: seconds / len(others) for at, seconds in self._times(other, i).items()})
+        at, seconds = max(more.items(), key=lambda item: item[1], default=(None, 0.0))
+        return at if seconds >= _LEAST_OF_LINE * lost * len(positions) else None
+
+    def _times(self, rank: int, position: int) -> Counter[Where]:
+        if rank not in self._times_by_step:
+            self._times_by_step[rank] = _line_times(self._recordings[rank])
+        return self._times_by_step[rank][self.steps[rank][position].index]
+
+    def _is_apart(self, position: int) -> bool:
+        """Whether a rank saved or evaluated in this step, which is seldom every rank's work."""
+        for rank, of in self.steps.items():
+            end = of[position].optimizer_steps[0].time
+            begin = end - of[position].phases["total"]
+            recording = self._recordings[rank]
+            times = [save.begin for save in recording.saves]
+            times += [forward.time for forward in recording.evaluation_forwards]
+            if any(begin <= time <= end for time in times):
+                return True
+        return False
+
+
+def _line_times(recording: Recording) -> Mapping[int, Counter[Where]]:
+    by_step: defaultdict[int, Counter[Where]] = defaultdict(Counter)
+    for event in recording.events(LineTimes):
+        for line in event.lines:
+            at = Where(from_here(line.at.file), line.at.line, line.at.function)
+            by_step[event.step][at] += line.seconds  # type: ignore[assignment]
+    return by_step
+
+
+def _inner_positions(values: Sequence[float]) -> list[int]:
+    """The positions of values without the outermost, in their order."""
+    out = math.ceil(len(values) / _OUTLIERS)
+    return sorted(sorted(range(len(values)), key=lambda i: values[i])[out:-out])
+
+
+def _inner(values: Sequence[float]) -> list[float]:
+    return [values[i] for i in _inner_positions(values)] or list(values)
+
+
+def _mean_of(values: Sequence[float]) -> tuple[float, float]:
+    """The mean, and how far off it may be."""
+    if len(values) < 2:
+        return fmean(values), math.inf
+    normal = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2)
+    student = normal * (1 + (normal**2 + 1) / (4 * (len(values) - 1)))
+    return fmean(values), student * stdev(values) / math.sqrt(len(values))
