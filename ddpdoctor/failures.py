@@ -129,10 +129,14 @@ def says(text: str, *roles: Says) -> bool:
 _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
+def words(*expressions: str) -> frozenset[str]:
+    """Texts without digits, of which each match of these has one at least; none where letters of any case match."""
+    return frozenset().union(*map(_words_of, expressions))
+
+
 @cache
-def words(regular_expression: str) -> frozenset[str]:
-    """Texts without digits, of which each match has one at least; none where letters of any case match."""
-    return _words(_parser.parse(regular_expression))
+def _words_of(expression: str) -> frozenset[str]:
+    return _words(_parser.parse(expression))
 
 
 def _words(sequence: Any) -> frozenset[str]:

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "secret.py": (),
     "text.py": ("ddpdoctor.secret",),
     "launch.py": (),
-    "program": ("ddpdoctor.model", "ddpdoctor.program"),
+    "program": ("ddpdoctor.model", "ddpdoctor.program", "ddpdoctor.recorder.launchers"),
     "report": (
         "ddpdoctor.figures",
         "ddpdoctor.model",

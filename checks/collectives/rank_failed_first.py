@@ -1,6 +1,6 @@
 import re
 
-from ddpdoctor import registry
+from ddpdoctor import failures, registry
 from ddpdoctor.blame.causes import FailedAndWaits
 from ddpdoctor.blame.wording import cause_fields, consequences, others_wait, verb, wait_phrase, who
 from ddpdoctor.check import reports
@@ -10,6 +10,7 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fie
 from ddpdoctor.logs.secondary_errors import first_cause, own_causes, ranks_of
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Role, Source, Where
 from ddpdoctor.recorder.events.process import Raised as ScriptRaised
+from ddpdoctor.recorder.launchers import COMMANDS, LAUNCHERS, by_name
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
@@ -43,20 +44,11 @@ _OF_HYDRA = (
     r"|Primary config .{1,200} not found.*)$"
 )
 """Errors of Hydra, which leaves their tracebacks out."""
-_JOB_NOT_STARTED = (
-    r"(?:torchrun|accelerate|deepspeed|mpirun|srun|python3?): (?:command )?not found",
-    r"execve\(\): .{1,200}: (?:No such file or directory|Permission denied)",
-    r"^srun: (?:fatal|error): "
-    r"(?:Unable to (?:create|allocate|confirm)|Task launch|Application launch failed|.{0,200}mutually exclusive).*",
-    r"^docker: Error response from daemon: .*",
-    r"^slurmstepd: error: pyxis: (?:container start failed|couldn't|failed to).*",
-    r"There are not enough slots available in the system.*",
-    r"^pdsh@\S+: \S+: ssh exited with exit code 255",
-    r"Failed to pull image .*|\bErrImagePull\b|\bImagePullBackOff\b",
-    r"\d+/\d+ nodes are available: .*",
-)
-"""Errors of shells, schedulers and containers that could not start the launcher."""
-_OF_KUBERNETES = r"pull image|ImagePull|nodes are available"
+_NOT_STARTED = {
+    rf"(?:{'|'.join(COMMANDS)}|python3?): (?:command )?not found": by_name("shells").start_fix,
+    **{text: launcher.start_fix for launcher in LAUNCHERS for text in launcher.not_started},
+}
+"""Errors of shells, schedulers and containers that could not start the launcher, and what to do about them."""
 _STARTED = r"Successfully assigned|Successfully pulled|Started container"
 """What Kubernetes says of a pod that found its node, its image, and began."""
 _NEAR_THE_END = 12
@@ -113,26 +105,11 @@ class RankFailedFirst(HangCheck):
     names_no_cause_in = (Source.RUN, Source.LOG)
     log_words = (
         ": error: ",
-        "can't open file",
-        "can't find '__main__'",
-        ": No module named",
-        ": Error while finding",
-        "not found",
-        "execve()",
-        "srun: ",
-        "docker: Error",
-        "error: pyxis",
         "Error in call to target",
         "Could not override",
         "Could not find",
         "Primary config",
-        "not enough slots",
-        "ssh exited",
-        "Failed to pull image",
-        "ImagePull",
-        "nodes are available",
-        "Successfully",
-        "Started container",
+        *failures.words(_SCRIPT_NOT_STARTED, _STARTED, *_NOT_STARTED),
     )
     explained_by = ("DD005", "DD215", "DD224", "DD315", "DD408")
     """They recognize some exceptions by what led to them."""
@@ -181,7 +158,7 @@ class RankFailedFirst(HangCheck):
         reason = log.search(_SCRIPT_NOT_STARTED, _OF_HYDRA) if log.failed else None
         if reason:
             return [self._script_not_started(log, reason)]
-        reason = log.search(*_JOB_NOT_STARTED)
+        reason = log.search(*_NOT_STARTED)
         if reason and not (log.training or _started_later(log, reason)) and _is_near_the_end(log, reason):
             return [self._job_not_started(reason)]
         return (
@@ -208,9 +185,7 @@ class RankFailedFirst(HangCheck):
         return self.fail(
             f"the job did not start: {shorten(reason.match[0])}",
             why="The launcher could not start, so no rank printed anything.",
-            fix="ask for what the cluster has, and for an image that its nodes can pull: kubectl describe pod POD"
-            if re.search(_OF_KUBERNETES, reason.match[0])
-            else "run the command of that line by hand, in the same shell, container or allocation",
+            fix=_NOT_STARTED[reason.match.re.pattern],
             **log_fields(reason, role=Role.EXCEPTION),
         )
 

@@ -8,9 +8,11 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
+from ddpdoctor.recorder.launchers import LAUNCHERS, by_name
 from ddpdoctor.redact import show_variable
 from ddpdoctor.text import plural
 
+TORCHRUN = by_name("torchrun")
 OF_ONE_RANK = (
     "RANK",
     "LOCAL_RANK",
@@ -25,18 +27,8 @@ RENDEZVOUS = ("MASTER_ADDR", "MASTER_PORT")
 OPERATOR = ("RANK", "WORLD_SIZE", *RENDEZVOUS)
 """What a job operator (for instance of a PyTorchJob) sets on each node."""
 PAIRS = (("RANK", "WORLD_SIZE"), ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
-LAUNCHERS = {
-    "TORCHELASTIC_RUN_ID": "torchrun",
-    "OMPI_COMM_WORLD_RANK": "mpirun",
-    "PMI_RANK": "mpiexec",
-    "PMIX_RANK": "mpiexec",
-    "SLURM_JOB_ID": "Slurm",
-    "SLURM_PROCID": "Slurm",
-    "PBS_JOBID": "PBS",
-    "LSB_JOBID": "LSF",
-}
-"""What launchers and batch systems set in the environment of the processes that they start."""
-_SET_BY_LAUNCHERS = "RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|MASTER_ADDR|MASTER_PORT"
+_SLURM = by_name("Slurm")
+_SET_BY_LAUNCHERS = "|".join((*TORCHRUN.numbers, *TORCHRUN.alike))
 
 
 class LaunchVariables(Check):
@@ -166,23 +158,23 @@ def _against_launch(number: Mapping[str, int], environ: Mapping[str, str], launc
 
 def _against_slurm(number: Mapping[str, int], environ: Mapping[str, str]) -> Iterator[str]:
     """RANK may be that of the task or of the node, WORLD_SIZE any multiple of the nodes: GPUs are not tasks."""
-    tasks, nodes = _slurm(environ, "SLURM_NTASKS"), _slurm(environ, "SLURM_NNODES")
+    tasks, nodes = _number(environ, _SLURM.size[0]), _number(environ, _SLURM.nodes[0])
     size, rank = number.get("WORLD_SIZE"), number.get("RANK")
     if size is not None and nodes and size % nodes and size != tasks:
         yield f"WORLD_SIZE={size} contradicts Slurm's {nodes} nodes"
-    process, node = _slurm(environ, "SLURM_PROCID"), _slurm(environ, "SLURM_NODEID")
-    in_step = _slurm(environ, "SLURM_STEP_NUM_TASKS") or 0
+    process, node = _number(environ, _SLURM.rank[0]), _number(environ, _SLURM.node[0])
+    in_step = _number(environ, _SLURM.step[0]) or 0
     if rank is not None and in_step > 1 and rank not in (process, node):
-        yield f"RANK={rank} contradicts SLURM_PROCID={process}"
+        yield f"RANK={rank} contradicts {_SLURM.rank[0]}={process}"
 
 
-def _slurm(environ: Mapping[str, str], name: str) -> int | None:
+def _number(environ: Mapping[str, str], name: str) -> int | None:
     return whole_number(environ.get(name, ""))
 
 
 def _launched(environ: Mapping[str, str]) -> str | None:
     """The launcher or batch system that started this process."""
-    return next((launcher for marker, launcher in LAUNCHERS.items() if environ.get(marker)), None)
+    return next((launcher.name for launcher in LAUNCHERS if any(map(environ.get, launcher.marks))), None)
 
 
 def _by_operator(environ: Mapping[str, str]) -> bool:

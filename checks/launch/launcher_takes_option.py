@@ -1,7 +1,8 @@
 from ddpdoctor.check import Check
 from ddpdoctor.failures import Message
+from ddpdoctor.recorder.launchers import COMMANDS
 
-_LAUNCHERS = r"(?P<launcher>torchrun|launch\.py|run\.py|accelerate|deepspeed)"
+_LAUNCHERS = rf"(?P<launcher>{'|'.join(COMMANDS)}|launch\.py|run\.py)"
 
 
 class LauncherTakesOption(Check):

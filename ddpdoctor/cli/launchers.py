@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import LaunchOptions, NodeCount
 from ddpdoctor.host.known_variables import whole_number
+from ddpdoctor.recorder.launchers import LAUNCHERS, Launcher
 
 _O = TypeVar("_O", bound=LaunchOptions)
 _FIRST = re.compile(r"(?P<prefix>[^\[,]+)(?:\[(?P<number>\d+)[^\]]*\](?P<suffix>[^,]*))?")
-_MPIRUN = re.compile(r"tcp://(?P<address>[^,:;]+)")
+_URI = re.compile(r"tcp://(?P<address>[^,:;]+)")
 _OPTIONS_OF_TORCHRUN = {
     "PET_NODE_RANK": "node_rank",
     "PET_NPROC_PER_NODE": "nproc",
@@ -53,7 +54,8 @@ def with_launcher(options: _O, environ: Mapping[str, str]) -> _O:
         return options
     if environ.get("PET_NNODES"):
         return _with_defaults_of_torchrun(options, environ)
-    started = next(filter(None, (read(environ) for read in _LAUNCHERS)), None)
+    by_launchers = (_by(launcher, environ) for launcher in LAUNCHERS if launcher.once)
+    started = _by_operator(environ) or next(filter(None, by_launchers), None)
     return _with_hosts(options, started) if started and started.nodes > 1 else options
 
 
@@ -85,19 +87,6 @@ def _with_defaults_of_torchrun(options: _O, environ: Mapping[str, str]) -> _O:
     return replace(options, nodes=nodes, **given)
 
 
-def _by_srun(environ: Mapping[str, str]) -> _Started | None:
-    number, nodes = _number(environ, "SLURM_NODEID"), _number(environ, "SLURM_STEP_NUM_NODES")
-    if number is None or nodes is None or not is_step(environ):
-        return None
-    return _Started(
-        tasks=_number(environ, "SLURM_STEP_NUM_TASKS") or nodes,
-        nodes=nodes,
-        number=number,
-        address=first_host(environ.get("SLURM_STEP_NODELIST", "")),
-        once=f"srun --nodes {nodes} --ntasks-per-node 1",
-    )
-
-
 def _by_operator(environ: Mapping[str, str]) -> _Started | None:
     """In a pod of a PyTorchJob, whose operator sets them for one process in each."""
     number, size = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
@@ -107,35 +96,32 @@ def _by_operator(environ: Mapping[str, str]) -> _Started | None:
     return _Started(size, size, number, environ["MASTER_ADDR"], "")
 
 
-def _by_mpirun(environ: Mapping[str, str]) -> _Started | None:
-    """By Open MPI, whose mpirun runs on the host of rank 0 unless an option says otherwise."""
-    number, tasks = _number(environ, "OMPI_COMM_WORLD_RANK"), _number(environ, "OMPI_COMM_WORLD_SIZE")
-    on_host = _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
-    if number is None or tasks is None or not on_host:
+def _by(launcher: Launcher, environ: Mapping[str, str]) -> _Started | None:
+    """By srun, or Open MPI, whose mpirun runs on the host of rank 0 unless an option says otherwise."""
+    of_tasks, of_nodes, of_address = launcher.step
+    tasks, rank = _number(environ, of_tasks), _number(environ, launcher.rank[0])
+    on_host = _number(environ, *launcher.local_size)
+    nodes = _number(environ, of_nodes) or (tasks // on_host if tasks and on_host else None)
+    is_step = (
+        not of_nodes or launcher.job[-1] in environ
+    )  # in the script of sbatch they speak of the whole job
+    if nodes is None or rank is None or not is_step:
         return None
-    match = _MPIRUN.search(environ.get("OMPI_MCA_orte_hnp_uri", ""))
-    address = environ.get("MASTER_ADDR") or (match["address"] if match else None)
-    return _Started(tasks, tasks // on_host, number, address, "mpirun -N 1")
+    number = _number(environ, *launcher.node[:1]) if of_nodes else rank
+    if number is None:
+        return None
+    address = (None if of_nodes else environ.get("MASTER_ADDR")) or first_host(environ.get(of_address, ""))
+    return _Started(tasks or nodes, nodes, number, address, launcher.once.format(nodes=nodes))
 
 
-_LAUNCHERS: tuple[Callable[[Mapping[str, str]], _Started | None], ...] = (
-    _by_srun,
-    _by_operator,
-    _by_mpirun,
-)
-
-
-def _number(environ: Mapping[str, str], name: str) -> int | None:
+def _number(environ: Mapping[str, str], name: str = "") -> int | None:
     return whole_number(environ.get(name, ""))
 
 
-def is_step(environ: Mapping[str, str]) -> bool:
-    """Whether srun started this process; in the script of sbatch the same variables speak of the whole job."""
-    return "SLURM_STEP_ID" in environ and "SLURM_PROCID" in environ
-
-
 def first_host(names: str) -> str | None:
-    """The first of a list of hosts as Slurm writes it: ``node[03-06,9],gpu1`` begins with ``node03``."""
+    """The first of a list of hosts as Slurm writes it, ``node[03-06,9],gpu1`` begins with ``node03``; or of a URI."""
+    if uri := _URI.search(names):
+        return uri["address"]
     match = _FIRST.match(names)
     if match is None:
         return None

@@ -9,19 +9,13 @@ from pathlib import Path
 from ddpdoctor.host.live_environ import live_environ
 from ddpdoctor.host.programs import SERVANTS, loads_torch, runs_python
 from ddpdoctor.host.system import Process
+from ddpdoctor.recorder.launchers import LAUNCHERS
 from ddpdoctor.recorder.options import FOLDER
 
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_RANK = tuple(name for launcher in LAUNCHERS for name in launcher.rank)
 """Variables that tell a process its rank, the surest first."""
-_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-_KEY = (
-    "TORCHELASTIC_RUN_ID",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "PMIX_NAMESPACE",
-)
+_SIZE = tuple(name for launcher in LAUNCHERS for name in launcher.size)
+_KEY = tuple(name for launcher in LAUNCHERS for name in launcher.job)
 """What all ranks of a job have in common."""
 _SPAWNED = "--multiprocessing-fork"
 """What multiprocessing's spawn puts into the command line of its children."""

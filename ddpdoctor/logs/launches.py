@@ -6,27 +6,20 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
-from ddpdoctor.logs.line_kinds import Numbering
+from ddpdoctor import failures
 from ddpdoctor.logs.log import Ended, Line, Log
-
-WORDS = (
-    "Setting OMP_NUM_THREADS",
-    "ChildFailedError",
-    "SignalException",
-    "$ ",
-    "+ ",
-    "successfully finished",
-)
-"""Words of the lines by which a launch begins or ends."""
+from ddpdoctor.recorder.launchers import PROGRAMS, Numbering
 
 _BEGINS = re.compile(
     r"Setting OMP_NUM_THREADS environment variable for each process"
     r"|^\S{0,80}[$+] (?:\S+=\S+ )*"
-    r"(?:torchrun|srun|accelerate launch|deepspeed|python3? .{0,80}(?:torch\.distributed|\.py))\b"
+    rf"(?:{'|'.join(PROGRAMS)}|python3? .{{0,80}}(?:torch\.distributed|\.py))\b"
 )
 _OF_LAUNCHER = re.compile(r"Setting OMP_NUM_THREADS|ChildFailedError|SignalException")
 _SUCCEEDED = re.compile(r"\] worker group successfully finished\b")
 _ENDS = re.compile(r"(?:^|\.)(?:ChildFailedError|SignalException)\b")
+WORDS = ("$ ", "+ ", *failures.words(_OF_LAUNCHER.pattern, _SUCCEEDED.pattern))
+"""Words of the lines by which a launch begins or ends."""
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from enum import Enum
 from itertools import islice
 
 _DONE = re.compile(r"(?i)\b(?:finished|completed?|done|saved)\b")
@@ -18,16 +17,6 @@ _BY_THE_SYSTEM = re.compile(
 _ATTEMPT = re.compile(
     r"^(?:\[W(?:\d{3,4}\b|\s)|W\d{4} |INFO\b|WARNING\b|\S{0,40}\[?(?:INFO|WARNING)\]|Waiting in store)"
 )
-
-
-class Numbering(Enum):
-    """What the number in a line's label is that of."""
-
-    RANK = "rank"
-    LOCAL_RANK = "local rank"
-    """In the labels of torchrun's --tee, [default0] for instance."""
-    TASK = "task"
-    """Of srun or mpirun, which may be a launcher of ranks itself."""
 
 
 def says_done(text: str) -> bool:

@@ -5,35 +5,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.logs.line_kinds import Numbering
+from ddpdoctor.recorder.launchers import LAUNCHERS, Numbering, any_of, fields, place_of
 from ddpdoctor.text import uncoloured
 
-_LABEL = re.compile(
-    r"""
-      \[[A-Za-z_]*?(?P<rank>\d{1,6})(?:\|\d+)?\]:\s?                         # torchrun: [rank0]:, [default0]:
-    | (?:[A-Z][a-z]{2}\ [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \d{4})?   # with --timestamp-output
-      \[(?:prterun-[^\]@\s]{1,80}@)?1,(?:mpirank:)?(?P<mpi>\d{1,6})      # mpirun --tag-output, SageMaker's mpirun
-      (?:,(?P<algo>[^\]\s]{1,80}))?\]<std(?:out|err)>:?\s?
-    | \s*(?P<task>\d{1,5}):\s(?=\S|\s{2}|\t|$)                              # srun --label
-    | \[rank:?\ (?P<lightning>\d{1,6})\]\s?                              # Lightning
-    | \(\S*\ ?(?:rank=(?P<actor>\d+)[^)]*|pid=(?P<pid>\d+)(?:,\ ip=(?P<ip>[\w.:]+))?[^)]*)\)\s?   # Ray, vLLM
-    | \d+(?:\.\d+)?s\t\d+\t                                              # notebooks: seconds and line number
+_OTHERS = r"""
+      \d+(?:\.\d+)?s\t\d+\t                                              # notebooks: seconds and line number
     | \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)\s(?:std(?:out|err)\s[FP]\s)?   # containers
-    | \[(?P<tag>\d{1,6})\]\s(?=\S+:\d+:\d+\ \[)                            # mpirun's kin, before NCCL's own
     | \S{1,80}\s\[std(?:out|err)\]\s                                     # collectors that name the stream
     | \[\d{4}-\d\d-\d\d[\ T]\d\d:\d\d:\d\d\]\s                             # ts and its kin
     | [A-Z][a-z]{2}\ [\ \d]\d\ \d\d:\d\d:\d\d\ \S{1,80}\ [^\s:\[]{1,80}\[\d+\]:\s   # journalctl, syslog
     | \d{4}-\d\d-\d\d[\ T]\d\d:\d\d:\d\d(?:[.,]\d+)?\s            # loggers, in front of each line
       (?=Traceback|\s|\[rank|[\w.]+(?:Error|Exception)\b)
-    | \[pod/(?P<pod>[^\]\s/]+)[^\]\s]*\]\s                               # kubectl logs --prefix
-    | [\w.-]+\s+\|\s(?=\S|\s)                                            # docker compose
     | (?:ERROR|WARNING|INFO|CRITICAL)\s+                                 # loggers, over a traceback of several lines
       (?:\d\d-\d\d\s\d\d:\d\d:\d\d\s+(?:\[?[\w./]+:\d+\]\s?)?|(?=\s*File\ "|Traceback|\s\s|[\w.]+Error\b))
-    | (?:(?=[\w.-]*\d)(?P<host>[A-Za-z][\w.-]*):|[(\[](?=[\w.-]*\d)(?P<node>[A-Za-z][\w.-]*)[)\]])\s   # pdsh
+    | (?:(?=[\w.-]*\d)(?P<host>[A-Za-z][\w.-]*):|[(\[](?=[\w.-]*\d)(?P<host_1>[A-Za-z][\w.-]*)[)\]])\s   # pdsh
       (?=Traceback|\s\s|\t|\[|[WE]\d{4}|[\w.]+(?:Error|Exception)\b)
-    """,
-    re.VERBOSE,
-)
+    """
+"""What loggers, collectors and shells put before a line."""
+_BY_LAUNCHERS = [launcher for launcher in LAUNCHERS if launcher.label]
+_LABEL = re.compile(any_of((*(launcher.label for launcher in _BY_LAUNCHERS), _OTHERS)), re.VERBOSE)
 _MOST_LABELS = 4
 _START = "Traceback (most recent call last)"
 _LONGEST_PREFIX = 120
@@ -48,10 +38,6 @@ _MOST_SHAPES = 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _NAMES_RANK = re.compile(r"(?i)\brank\W{0,2}(\d{1,6})\b|^\[(\d{1,6})\] $")
 """In words, or as Intel MPI and MPICH label the lines of each rank."""
-_RANKS = ("rank", "mpi", "task", "lightning", "actor", "tag")
-_TASKS = ("task", "mpi")
-_HOSTS = {"host": None, "node": None, "pod": None, "algo": "mpi", "ip": "pid"}
-"""And which group stands before it in the same label."""
 
 
 @dataclass(frozen=True)
@@ -76,23 +62,17 @@ def strip(raw: str) -> Labelled:
         match = _LABEL.match(text)
         if match is None:
             break
-        kind = match.lastgroup
-        if kind in _HOSTS:
-            host = host or match[kind]
-            kind = _HOSTS[kind]
-        if kind is not None:
-            if kind in _RANKS:
-                rank, numbering = int(match[kind]), _numbering(kind, match[0])
-            process = process or f"{kind}{match[kind]}"  # the innermost is not on every line
+        named = fields(match)
+        host = host or named.get("host", "")
+        number = named.get("rank") or named.get("local")
+        if number:
+            rank = int(number)
+            numbering = Numbering.LOCAL_RANK if "local" in named else _BY_LAUNCHERS[place_of(match)].numbering
+        if not process and (one := number or named.get("pid")):  # the innermost is not on every line
+            process = f"{place_of(match)}:{one}"
         text = text[match.end() :]
     host_of_rank = "" if numbering is Numbering.LOCAL_RANK else host
     return Labelled(text, f"{host} {process}" if host else process, rank, host_of_rank, numbering)
-
-
-def _numbering(kind: str, label: str) -> Numbering:
-    if kind == "rank" and not label.startswith("[rank"):
-        return Numbering.LOCAL_RANK
-    return Numbering.TASK if kind in _TASKS else Numbering.RANK
 
 
 class Prefixes:

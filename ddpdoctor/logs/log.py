@@ -11,9 +11,10 @@ from ddpdoctor.blame.frames import Frame, innermost_of_script
 from ddpdoctor.check import Check
 from ddpdoctor.failures import Message
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.logs.line_kinds import Numbering, is_help, is_of_an_attempt, is_of_the_system, says_done
+from ddpdoctor.logs.line_kinds import is_help, is_of_an_attempt, is_of_the_system, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Role, Sighting, Skipped, Where
+from ddpdoctor.recorder.launchers import Numbering
 from ddpdoctor.redact import escape
 from ddpdoctor.text import ranks_phrase, shorten
 
@@ -391,7 +392,10 @@ def log_fields(
     parts = [
         part for origin in origins for part in (origin.sources if isinstance(origin, Reason) else (origin,))
     ]
-    lines = sorted({_line_of(part) for part in parts}, key=lambda line: line.position)
+    by_position = {
+        line.position: line for line in sorted(map(_line_of, parts), key=lambda it: it.rank is not None)
+    }
+    lines = [by_position[position] for position in sorted(by_position)]
     if role is Role.CAUSE and all(isinstance(part, Line) and is_of_an_attempt(part.text) for part in parts):
         role = Role.ATTEMPT
     sighting = lines[0].sighting(role)

@@ -7,116 +7,18 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from ddpdoctor import failures
 from ddpdoctor.logs.log import Ended, Line, Progress, Wait
+from ddpdoctor.recorder.launchers import LAUNCHERS, NAMES_OF_SIGNALS, any_of, fields
 
-WORDS = (
-    "exitcode",
-    "local_rank:",
-    "host      :",
-    "rank      :",
-    "received by PID",
-    "return code",
-    "srun: error",
-    "exited with",
-    "exited on signal",
-    "noticed that process rank",
-    "exit status",
-    "exit code",
-    "Exit Code",
-    "exitCode",
-    "died with <Signals",
-    "terminated with",
-    "closing signal",
-    "Killing subprocess",
-    "death signal",
-    "got signal",
-    "Killed",
-    "killed",
-    "Bus error",
-    "Segmentation fault",
-    "(core dumped)",
-    "Aborted",
-    "Terminated",
-    "Hangup",
-    "Watchdog caught",
-    "watchdog got stuck",
-    "detected by watchdog",
-    "Timeout at NCCL work",
-    "nranks",
-    "world_size",
-    "world size",
-    "MEMBER:",
-    "a dump signal",
-    "Process name: [[",
-    "Exit code:",
-    "MPI_ABORT",
-    "with errorcode",
-    "RUNNING AT",
-    "EXIT CODE",
-    "EXIT STRING",
-    "KILLED BY SIGNAL",
-    "died from signal",
-    "crashed with",
-    "exit with status",
-)
-"""Words of the lines that are read here."""
-
-SIGNALS = {
-    "Killed": signal.SIGKILL,
-    "Bus error": signal.SIGBUS,
-    "Segmentation fault": signal.SIGSEGV,
-    "Aborted": signal.SIGABRT,
-    "Terminated": signal.SIGTERM,
-    "Hangup": signal.SIGHUP,
-    "Illegal instruction": signal.SIGILL,
-    "Out Of Memory": signal.SIGKILL,
-}
+SIGNALS = {words: signal.Signals[name] for words, name in NAMES_OF_SIGNALS.items()}
 """By the words with which shells and schedulers name them."""
-_NAMED = "|".join(SIGNALS)
 _WINDOWS_ERROR = 0xC000_0000
 _WINDOWS = {0xC000_0005: signal.SIGSEGV, 0xC000_001D: signal.SIGILL, 0xC000_013A: signal.SIGINT}
 """Exit statuses of Windows, by the signals that say the same elsewhere; of the others each ends a process at once."""
-_ELASTIC = re.compile(
-    r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<local>\d+) \(pid: (?P<pid>\d+)\)"
-)
-_WHO = re.compile(
-    r"^\s*host\s+: (?P<host>\S+)|^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)"
-    r"|^\s*Process name: \[\[\d+,\d+\],(?P<rank_1>\d+)\]"
-    r"|noticed that process rank (?P<rank_2>\d+) with PID .{1,200} exited on$"
-    r"|^MPI_ABORT was invoked on rank (?P<rank_3>\d+)"
-    r"|^=\s+(?:RANK (?P<rank_4>\d+) )?PID (?P<pid>\d+) RUNNING AT (?P<host_1>\S+)"
-)
-"""What torchrun, Open MPI and Hydra (MPICH, Intel MPI) write of a process in the lines above its exit code."""
-_HOW = re.compile(
-    r"^\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)|^\s*Exit code:\s+(?P<code_1>\d+)$"
-    r"|^signal (?P<signal>\d+) \(|^with errorcode (?P<code_2>\d+)\."
-    r"|^=\s+(?:EXIT CODE: (?P<code_3>\d+)|KILLED BY SIGNAL: (?P<signal_1>\d+))"
-    r"|EXIT STRING: .{1,60} \(signal (?P<signal_2>\d+)\)"
-)
-_OF_SHELL = re.compile(
-    rf"^(?:\S*: line \d+:\s+(?P<pid>\d+) )?(?P<name>{_NAMED})(?:\s+\(core dumped\))?(?:\s{{2,}}.*)?$"
-)
-_OTHERS = (
-    re.compile(r"exits with return code = (?P<code>-?\d+)"),
-    re.compile(
-        r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,-]+): "
-        rf"(?:Exited with exit code (?P<code>\d+)|(?P<name>{_NAMED}))"
-    ),
-    re.compile(r"process (?P<rank>\d+) terminated with (?:exit code (?P<code>\d+)|signal (?P<name>SIG\w+))"),
-    re.compile(r"^Process (?P<rank>\d+) exit with status code (?P<code>\d+)\.$"),  # horovodrun
-    re.compile(
-        r"(?:^(?P<host>\S+): )?\b[Rr]ank (?P<rank>\d+)(?: \(PID (?P<pid>\d+)\))? "
-        r"(?:died from signal (?P<signal>\d+)|(?:exited|crashed) with (?:exit )?code (?P<code>-?\d+))"
-    ),
-    re.compile(r"Child process with PID (?P<pid>\d+) terminated with code (?P<code>-?\d+)"),
-    re.compile(r"died with <Signals\.(?P<name>SIG\w+)"),
-    re.compile(r"(?:process rank (?P<rank>\d+) with PID .{1,200}?)?exited on signal (?P<signal>\d+)"),
-    re.compile(r"returned non-zero exit status (?P<code>\d+)"),
-    re.compile(r"^command terminated with exit code (?P<code>\d+)$|^\S+ exited with code (?P<code_1>\d+)$"),
-    re.compile(r"^\s*Exit Code:\s{2,}(?P<code>\d{1,3})$"),
-    re.compile(r"(?i)\bexit ?(?:code|status):?\s{1,9}(?P<code>1(?:29|3[0-9]|4[0-3]))\b"),
-    _OF_SHELL,
-)  # fmt: skip
+_WHO = re.compile(any_of(launcher.who for launcher in LAUNCHERS))
+_HOW = re.compile(any_of(launcher.how for launcher in LAUNCHERS))
+_ENDED = [(launcher.name, re.compile(ended)) for launcher in LAUNCHERS for ended in launcher.ended]
 _WATCHDOG = re.compile(
     r"Watchdog caught collective operation timeout"
     r"(?:: WorkNCCL\((?P<work>.{0,400}?)(?:\) ran for (?P<ms>\d+) milli|$))?"
@@ -146,6 +48,10 @@ _BAR = re.compile(
 _THOUSANDS = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _STOPPED = re.compile(r"[Ss]ending process (\d+) closing signal|Killing subprocess (\d+)")
 _SIZE = re.compile(r"\bnranks (\d+)|\b[Ww]orld[_ ]?[Ss]ize['\"]?\s?[:=]\s?(\d+)|MEMBER: \d+/(\d+)")
+
+_READ = (_WHO, _HOW, _WATCHDOG, _STATUS, _DUMPED, _STUCK, _STOPPED, _SIZE, *(ended for _, ended in _ENDED))
+WORDS = tuple(failures.words(*(pattern.pattern for pattern in _READ)))
+"""Words of the lines that are read here."""
 
 
 @dataclass
@@ -181,18 +87,18 @@ class Ends:
         known = self.progress.get(line.rank)
         bar = _BAR.search(line.text) if known is None or known.line.position <= line.position else None
         if bar:
-            fields = _fields(bar)
-            done, total = _amount(fields["done"]), _amount(fields.get("total", "0"))
-            self.progress[line.rank] = Progress(line, done, total, _seconds(fields["elapsed"]))
+            drawn = fields(bar)
+            done, total = _amount(drawn["done"]), _amount(drawn.get("total", "0"))
+            self.progress[line.rank] = Progress(line, done, total, _seconds(drawn["elapsed"]))
 
     def _take_summary(self, line: Line) -> None:
         """The summaries of launchers say which process it was, and how it ended, in lines of their own."""
         if who := _WHO.search(line.text):
-            self._who |= _fields(who)
+            self._who |= fields(who)
         how = _HOW.search(line.text) if "rank" in self._who or "pid" in self._who else None
         if how is None:
             return
-        self._keep(_ended(line, self._who | _fields(how)))
+        self._keep(_ended(line, self._who | fields(how)))
         if "EXIT CODE" not in line.text:  # Hydra's may be a signal's number, which the next line tells
             self._who.clear()
 
@@ -215,12 +121,12 @@ class Ends:
         match = _WATCHDOG.search(line.text)
         rank = _rank_of(line)
         if match:
-            fields = dict(_FIELD.findall(match["work"] or ""))
-            sequence = int(fields["SeqNum"]) if "SeqNum" in fields else None
-            elements = int(fields["NumelIn"]) if "NumelIn" in fields else None
+            work = dict(_FIELD.findall(match["work"] or ""))
+            sequence = int(work["SeqNum"]) if "SeqNum" in work else None
+            elements = int(work["NumelIn"]) if "NumelIn" in work else None
             seconds = int(match["ms"]) / 1000 if match["ms"] else None  # the output may end in this line
             of_all = False if _is_of_smaller_group(line, rank) else None
-            wait = Wait(rank, fields.get("OpType", ""), line, sequence, seconds, elements, of_all=of_all)
+            wait = Wait(rank, work.get("OpType", ""), line, sequence, seconds, elements, of_all=of_all)
             self.waits.setdefault((rank, sequence), wait)
         dumped = _DUMPED.search(line.text)
         if dumped and rank is not None:
@@ -257,20 +163,15 @@ def _is_of_smaller_group(line: Line, rank: int | None) -> bool:
 
 
 def _ends(line: Line) -> Iterator[Ended]:
-    for pattern in (_ELASTIC, *_OTHERS):
+    for launcher, pattern in _ENDED:
         match = pattern.search(line.text)
         if match:
-            fields = _fields(match)
-            if pattern is _OF_SHELL and line.rank is not None:
-                fields["rank"] = str(line.rank)
-            for rank in _tasks(fields["tasks"]) if "tasks" in fields else [None]:
-                yield _ended(line, fields if rank is None else {**fields, "rank": str(rank)})
+            found = fields(match)
+            if launcher == "shells" and line.rank is not None:
+                found["rank"] = str(line.rank)
+            for rank in _tasks(found["tasks"]) if "tasks" in found else [None]:
+                yield _ended(line, found if rank is None else {**found, "rank": str(rank)})
             return
-
-
-def _fields(match: re.Match[str]) -> dict[str, str]:
-    """What its groups hold, by their names without the number that tells alternatives apart."""
-    return {name.partition("_")[0]: value for name, value in match.groupdict().items() if value is not None}
 
 
 def _ended(line: Line, fields: Mapping[str, str]) -> Ended:

@@ -101,5 +101,4 @@ def words(checks: Sequence[Check]) -> list[str]:
     patterns = {
         pattern for check in checks for pattern in (*check.raises, *(row.pattern for row in check.messages))
     }
-    wanted = (*(check.log_words for check in checks), *map(failures.words, patterns))
-    return sorted({word for of_one in wanted for word in of_one})
+    return sorted(failures.words(*patterns).union(*(check.log_words for check in checks)))

@@ -12,8 +12,9 @@ from ddpdoctor.blame import failure
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.failures import Says
 from ddpdoctor.logs.log import Ended, Log, Raised
+from ddpdoctor.recorder.launchers import COMMANDS
 
-_STARTS_RANKS = re.compile(r"python|\.py\b|torchrun|accelerate|deepspeed|srun|mpirun|mpiexec|horovod")
+_STARTS_RANKS = re.compile("|".join((r"python|\.py\b", *COMMANDS)))
 """In the command of a CalledProcessError: a program whose own output tells why it failed."""
 
 

@@ -19,6 +19,7 @@ from ddpdoctor.program import known
 from ddpdoctor.program.chains import Chains, Definition, How
 from ddpdoctor.program.files import FUNCTIONS, File, Function, Scope, dotted, own_nodes
 from ddpdoctor.program.known import Origin
+from ddpdoctor.recorder import launchers
 
 _DEPTH = 3
 """Calls that are told apart on the way into functions."""
@@ -1039,9 +1040,9 @@ def _is_of_module(flow: Flow, point: Point, call: ast.Call) -> bool:
 def _variable(key: ast.AST | None) -> Leaf:
     """What an environment variable tells."""
     name = str(key.value) if isinstance(key, ast.Constant) else ""
-    if name in known.RANK_VARIABLES:
+    if name in launchers.RANK_VARIABLES:
         return Leaf(Origin.RANK, f"os.environ[{name!r}]")
-    origin = Origin.EQUAL if name in known.EQUAL_VARIABLES else Origin.ENVIRONMENT
+    origin = Origin.EQUAL if name in launchers.EQUAL_VARIABLES else Origin.ENVIRONMENT
     return Leaf(origin, f"os.environ[{name!r}]")
 
 

@@ -152,23 +152,6 @@ def origin_of(name: str) -> Origin | None:
     return known
 
 
-RANK_VARIABLES = frozenset(
-    {
-        *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK"),
-        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID"),
-        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_NODE_RANK"),
-        *("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "FLUX_TASK_RANK", "PALS_RANKID"),
-    }
-)
-"""Environment variables in which launchers tell a process its number."""
-EQUAL_VARIABLES = frozenset(
-    {
-        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SLURM_NTASKS", "SLURM_JOB_ID"),
-        *("SLURM_NNODES", "OMPI_COMM_WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
-    }
-)
-"""Those that all processes of a job have alike."""
-
 REDUCES = {
     "torch.distributed.all_reduce": (0, "tensor"),
     "torch.distributed.broadcast": (0, "tensor"),

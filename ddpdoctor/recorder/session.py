@@ -15,6 +15,7 @@ from . import guard
 from .after_import import when_imported
 from .events.process import Device, Note, Start
 from .events.schema import SCHEMA, Event, encode
+from .launchers import LAUNCHER_VARIABLES
 from .options import RecorderOptions
 from .patch import hide_from_compiler, hide_package
 from .sites import Sites
@@ -23,20 +24,6 @@ from .writer import Writer
 
 _Part = TypeVar("_Part")
 
-LAUNCHER_VARIABLES = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
-    *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"),
-    "TORCHELASTIC_MAX_RESTARTS",
-    *(
-        "OMP_NUM_THREADS",
-        "CUDA_VISIBLE_DEVICES",
-        "SLURM_JOB_ID",
-        "SLURM_STEP_ID",
-        "SLURM_PROCID",
-        "SLURM_NTASKS",
-        "TORCHELASTIC_USE_AGENT_STORE",
-    ),
-)
 MARK = "__ddpdoctor__"
 Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 

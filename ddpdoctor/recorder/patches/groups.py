@@ -11,7 +11,8 @@ from typing import Any
 
 from ..events.process import GroupEvent, Threads
 from ..guard import guarded
-from ..session import LAUNCHER_VARIABLES, Session
+from ..launchers import LAUNCHER_VARIABLES
+from ..session import Session
 
 MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
 _MESHES = "torch.distributed.device_mesh"

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..events.schema import Event
+from ..launchers import LAUNCHER_VARIABLES
 from ..patch import after_call
-from ..session import LAUNCHER_VARIABLES, Session
+from ..session import Session
 from ..where import Where
 
 _MOST = 200
