@@ -204,11 +204,6 @@ def test_the_command_line_starts_without_torch(arguments):
     assert not loads_torch("-m", "ddpdoctor", *arguments)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "--select", "DD002"], ["explain", "DD002"]])
-def test_the_command_line_starts_without_what_only_patches_need(arguments):
-    assert not loads_torch("-m", "ddpdoctor", *arguments, names="libcst")
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--list"], ["runs", "list"]])
 def test_the_command_line_starts_without_what_only_pictures_need(arguments):
     assert not loads_torch("-m", "ddpdoctor", *arguments, names="matplotlib|numpy|rich")

@@ -20,7 +20,6 @@ from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, FixOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
-from ddpdoctor.fix import unavailable
 from ddpdoctor.fix.changed_copy import ChangedCopy
 from ddpdoctor.fix.write import Refused, why_not_restorable, write_all
 from ddpdoctor.job.command import Job, JobKind
@@ -69,13 +68,11 @@ class Fixing:
         request: what is examined.
 
     Raises:
-        UsageError: patches cannot be made here, or nothing is run that could be patched.
+        UsageError: nothing is run that could be patched.
     """
 
     def __init__(self, request: Request) -> None:
         options = request.options
-        if missing := unavailable():
-            raise UsageError(missing)
         if len(request.earlier) > 1:
             raise UsageError("patches are verified on one host, and this job ran on several")
         if options.nnodes > 1:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
+import ast
 import os
 import sysconfig
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import libcst as cst
-
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.edits import Edit
-from ddpdoctor.fix.names import callee, calls
+from ddpdoctor.fix.reading import DDP, calls, means
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import is_optional
 from ddpdoctor.model import Finding, Kind, Where
+from ddpdoctor.program import Program
 from ddpdoctor.trace import Trace
 
-_INIT = "init_process_group"
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -42,23 +39,15 @@ class Project:
     ) -> None:
         self.folder, self._as_it_ran, self._real = folder, as_it_ran, real
         self.texts = texts or {}
+        self.scripts: tuple[Path, ...] = ()
         self._sources: dict[Path, Source] = {}
-        self._may_lack_group = False
+        self._programs: dict[Path, Program] = {}
 
     def learn(self, trace: Trace) -> None:
-        """Learn from a run where the process group is made, which says whether a single process does without."""
-        for rank in trace.ranks:
-            for made in rank.recording.group_events("init") if rank.recording else ():
-                with contextlib.suppress(CannotPatch):
-                    self._may_lack_group = self._is_optional(made.at)
-                    return
-
-    def _is_optional(self, init: Where | None) -> bool:
-        if init is None:
-            return False
-        source = self.source(init.file)
-        inits = [call for call in source.on_line(init.line, cst.Call) if callee(source, call) == _INIT]
-        return any(is_optional(source, call) for call in inits)
+        """Learn from a run with which files its ranks were started."""
+        recordings = [*(rank.recording for rank in trace.ranks), *trace.others]
+        names = dict.fromkeys(recording.script for recording in recordings if recording and recording.script)
+        self.scripts = tuple(path for path in map(self.path, names) if path.is_file())
 
     def path(self, file: str) -> Path:
         """The absolute path of a file that a finding names."""
@@ -75,9 +64,18 @@ class Project:
             _refuse_installed(path)
             if path not in self.texts and path.exists() and not self._as_it_ran(path):
                 raise CannotPatch(f"{path.name} changed since the run")
-            self._sources[path] = Source(path, self.texts.get(path))
-        self._sources[path].may_lack_group = self._may_lack_group
+            self._sources[path] = Source(path, self, self._program_of(path), self.texts.get(path))
         return self._sources[path]
+
+    def _program_of(self, path: Path) -> Program:
+        """The program of the script that a file is part of; what the file itself imports where it is part of none."""
+        texts = {str(changed): raw for changed, raw in self.texts.items()}
+        for script in (*self.scripts, path):
+            if script not in self._programs:
+                self._programs[script] = Program(str(script), texts=texts)
+            if str(path) in self._programs[script].files:
+                break
+        return self._programs[script]
 
     def take(self) -> dict[Path, list[Edit]]:
         """The edits that were made of each file, which are then forgotten."""
@@ -110,6 +108,10 @@ class Case:
     trace: Trace
     project: Project
 
+    def __post_init__(self) -> None:
+        if not self.project.scripts:
+            self.project.learn(self.trace)
+
     @property
     def source(self) -> Source:
         """The file that the finding names.
@@ -128,9 +130,7 @@ class Case:
         Raises:
             CannotPatch: one cannot be changed.
         """
-        recordings = [*(rank.recording for rank in self.trace.ranks), *self.trace.others]
-        names = dict.fromkeys(recording.script for recording in recordings if recording and recording.script)
-        return [self.project.source(name) for name in names if self.project.path(name).is_file()]
+        return [self.project.source(str(path)) for path in self.project.scripts]
 
     @property
     def line(self) -> int:
@@ -150,10 +150,10 @@ class Case:
         Raises:
             CannotPatch: there is none.
         """
-        loops = self.source.on_line(self.line, cst.For)
+        loops = self.source.on_line(self.line, ast.For)
         if not loops:
             raise CannotPatch(f"line {self.line} is in no loop")
-        return next((loop for loop in loops if self.source.line(loop) == self.line), loops[0])
+        return next((loop for loop in loops if loop.lineno == self.line), loops[0])
 
     @property
     def shown(self) -> tuple[Source, Node]:
@@ -168,36 +168,44 @@ class Case:
         """The calls of these names in the statement at its line."""
         return calls(self.source, *names, within=self.statement)
 
-    def call(self, *names: str) -> Node:
-        """The first of them.
-
-        Raises:
-            CannotPatch: there is none.
-        """
-        return self.call_at(self.finding.where, *names)[1]
-
     def call_at(self, where: Where | None, *names: str) -> tuple[Source, Node]:
         """The first call of one of these names in the statement at a line, and its file.
 
         Raises:
             CannotPatch: there is none.
         """
+        either = " or ".join(name.rpartition(".")[2] for name in names)
         if where is None or where.line is None:
-            raise CannotPatch(f"it is not known where {' or '.join(names)} is called")
+            raise CannotPatch(f"it is not known where {either} is called")
         source = self.project.source(where.file)
-        chosen = [call for call in source.on_line(where.line, cst.Call) if callee(source, call) in names]
+        chosen = [call for call in source.on_line(where.line, ast.Call) if means(source, call.func, *names)]
         if not chosen:
-            raise CannotPatch(f"line {where.line} of {source.path.name} does not call {' or '.join(names)}")
+            raise CannotPatch(f"line {where.line} of {source.path.name} does not call {either}")
         return source, chosen[0]
+
+    def wraps(self) -> list[tuple[Source, Node]]:
+        """The calls that wrapped a module in the run; those in the file of the finding where the run does not tell.
+
+        Raises:
+            CannotPatch: there are none.
+        """
+        wrappers = [wrapper for recording in self.trace.recorded.values() for wrapper in recording.wrappers]
+        made = [wrapper.at for wrapper in wrappers if wrapper.at and not wrapper.library]
+        if places := {(place.file, place.line): place for place in made}:
+            return [self.call_at(place, DDP) for place in places.values()]
+        inside = [(self.source, call) for call in calls(self.source, DDP)]
+        if not inside:
+            raise CannotPatch("no DistributedDataParallel is called there")
+        return inside
 
     def loaders(self) -> list[Where]:
         """Where the DataLoaders that the finding is about were made."""
         return list(_places(subject.name for subject in self.finding.about if subject.kind is Kind.LOADER))
 
     @property
-    def functions(self) -> list[Node]:
-        """The functions around its line, the innermost first."""
-        return self.source.on_line(self.line, cst.FunctionDef)
+    def loader(self) -> Where | None:
+        """Where the first of them was made; else its own line."""
+        return next(iter(self.loaders()), self.finding.where)
 
 
 def _places(names: Iterable[str]) -> Iterable[Where]:

@@ -13,6 +13,7 @@ from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
 from ddpdoctor.fix.patches import patch_names
 from ddpdoctor.fix.propose import Proposal, proposals
 from ddpdoctor.fix.single import in_one_process
+from ddpdoctor.fix.source import Text
 from ddpdoctor.fix.verdict import Moved, Ran, Verdict, judge, key_of
 from ddpdoctor.model import Change, Finding, Level, Patch
 from ddpdoctor.trace import Trace
@@ -214,7 +215,7 @@ class Verifier:
         """Name, text before and text after of the files that change."""
         for path in after:
             name = str(path.relative_to(self._folder)) if path.is_relative_to(self._folder) else str(path)
-            first, second = (self._project(texts).source(str(path)).text for texts in (before, after))
+            first, second = (Text(path, texts.get(path)).text for texts in (before, after))
             if first != second:
                 yield name, first, second
 
@@ -244,10 +245,8 @@ def _inverse(lines: Mapping[int, int]) -> dict[int, int]:
 
 def total_diff(folder: Path, texts: Mapping[Path, bytes]) -> str:
     """All changes of the user's files as one diff."""
-    verifier = Project(folder)
     parts = []
     for path, raw in texts.items():
         name = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-        first, second = verifier.source(str(path)), Project(folder, {path: raw}).source(str(path))
-        parts.append(unified_diff(name, first.text, second.text))
+        parts.append(unified_diff(name, Text(path).text, Text(path, raw).text))
     return "".join(parts)

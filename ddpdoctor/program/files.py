@@ -104,15 +104,28 @@ class File:
         return Where(self.path, node.lineno, name_of_scope(self.function_at(node.lineno)))
 
 
-@cache
 def read(path: str) -> File | None:
     """A file; None where it cannot be read as the script that ran."""
     try:
-        file = Path(path)
-        if file.stat().st_size > LARGEST:
-            return None
-        return File(path, ast.parse(file.read_bytes()))
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        now = Path(path).stat()
+    except OSError:
+        return None
+    return _read(path, now.st_mtime_ns, now.st_size)
+
+
+@cache
+def _read(path: str, _: int, size: int) -> File | None:
+    try:
+        return parse(path, Path(path).read_bytes()) if size <= LARGEST else None
+    except OSError:
+        return None
+
+
+def parse(path: str, raw: bytes) -> File | None:
+    """A file with this content; None where that cannot be parsed."""
+    try:
+        return File(path, ast.parse(raw))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 

@@ -609,7 +609,9 @@ class Flow:
         for name in names:
             for call, where in self._calls_of.get(name, ()):
                 called = self.called(Point(call, where))
-                if Entity(function, file) in called or (not called and only_one and name == function.name):
+                # ``model.train()`` of a model that nobody can resolve is no call of a function ``train``.
+                may_be = only_one and (of_class is not None or isinstance(call.func, ast.Name))
+                if Entity(function, file) in called or (not called and may_be and name == function.name):
                     yield call, where
 
     def _given(self, point: Point, definition: Definition) -> list[Point]:
@@ -621,16 +623,17 @@ class Flow:
         assert isinstance(function, FUNCTIONS)
         context = point.context
         if context is not None:
-            given = self._argument(
+            given = self.argument_of(
                 Point(context.call, context.file, context.outer), function, definition.node
             )
             return [given] if given else found
         for call, file in self.callers(function):
-            if given := self._argument(Point(call, file), function, definition.node):
+            if given := self.argument_of(Point(call, file), function, definition.node):
                 found.append(given)
         return found
 
-    def _argument(self, call: Point, function: Function, parameter: ast.AST) -> Point | None:
+    def argument_of(self, call: Point, function: Function, parameter: ast.AST) -> Point | None:
+        """What a call gives a function for one of its parameters."""
         node = call.node
         assert isinstance(node, ast.Call)
         assert isinstance(parameter, ast.arg)
@@ -753,7 +756,7 @@ class Flow:
         self._under_way.add(key)
         try:
             for parameter in (*function.args.posonlyargs, *function.args.args):
-                point = self._argument(call, function, parameter)
+                point = self.argument_of(call, function, parameter)
                 if point is not None and point.node is given:
                     last = end.get(parameter.arg, frozenset())
                     return bool(last) and all(self._is_reduced(Point(it, called.file), 0) for it in last)

@@ -84,7 +84,7 @@ ray.train.get_context.get_world_rank ray.train.get_context.get_local_rank ray.tr
 horovod.torch.rank horovod.torch.local_rank torch_xla.core.xla_model.get_ordinal
 torch_xla.runtime.global_ordinal torch_xla.core.xla_model.is_master_ordinal
 deepspeed.comm.get_rank deepspeed.comm.get_local_rank
-os.getpid socket.gethostname platform.node
+os.getpid socket.gethostname platform.node argparse.ArgumentParser.parse_args.local_rank
 """
 _EQUAL = """
 torch.distributed.get_world_size torch.distributed.is_initialized torch.distributed.is_available

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ddpdoctor.model import Where
-from ddpdoctor.program.files import File, Function, lines, modules_of, name_of_scope, read
+from ddpdoctor.program.files import File, Function, lines, modules_of, name_of_scope, parse, read
 from ddpdoctor.program.flow import Context, Entity, Flow, Point
 from ddpdoctor.program.known import ENDS, Origin
 
@@ -124,10 +124,18 @@ class Program:
     Args:
         script: the file that is run; or any file, for a program of what it imports.
         called: the qualified names of what a run called at a line, by file and line.
+        texts: what stands in files that differ from what is on disk.
     """
 
-    def __init__(self, script: str, called: Mapping[tuple[str, int], Sequence[str]] | None = None) -> None:
-        files = {path: file for path in modules_of(script) if (file := read(path)) is not None}
+    def __init__(
+        self,
+        script: str,
+        called: Mapping[tuple[str, int], Sequence[str]] | None = None,
+        texts: Mapping[str, bytes] | None = None,
+    ) -> None:
+        own = {path: parse(path, raw) for path, raw in (texts or {}).items()}
+        every = {path: own[path] if path in own else read(path) for path in modules_of(script)}
+        files = {path: file for path, file in every.items() if file is not None}
         self.script = script
         self.files: Mapping[str, File] = files
         self.flow = Flow(files, called or {})
@@ -155,6 +163,14 @@ class Program:
         except RecursionError:
             return Origins((Source(Origin.UNKNOWN, "too deep to read", ()),))
         return Origins(tuple(Source(leaf.origin, leaf.name, _lines_of(way)) for leaf, way in found.items()))
+
+    def values(self, expression: Expression) -> list[Expression | None]:
+        """The expressions of which this one is a copy; None for each that is no expression, as a loop's element is."""
+        ends = self.flow.ends(Point(expression.node, expression.file, expression.context))
+        return [
+            Expression(self, end.file, end.node, end.context) if isinstance(end.node, ast.expr) else None
+            for end in ends
+        ]
 
     def names(self, expression: Expression) -> frozenset[str]:
         """The qualified names of what an expression may be."""

@@ -2,7 +2,6 @@
 
 import re
 import textwrap
-from dataclasses import replace
 
 import pytest
 
@@ -10,14 +9,10 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.edits import unified_diff
 from ddpdoctor.fix.patches import patch_of
-from ddpdoctor.model import Where
-from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.record import Record
 from tests.fix.cases import finding_at
-from tests.support.recordings import recording, trace
 
-HEAD = "import torch\nimport torch.distributed as dist\n"
+HEAD = "import os\nimport torch\nimport torch.distributed as dist\n"
 SETUP = HEAD + "if args.distributed:\n    dist.init_process_group('nccl')\n"
 
 
@@ -28,7 +23,6 @@ def added(patch, text, folder, recorded=NOTHING):
     """The lines that a patch adds to a script, whose finding is at the line that ends in ``# here``."""
     (folder / "train.py").write_text(text)
     project = Project(folder)
-    project.learn(recorded)
     patch_of(patch)(Case(finding_at(text), recorded, project))
     ((_, after),) = project.after(project.take()).items()
     lines = unified_diff("train.py", text, after.decode()).splitlines()
@@ -74,20 +68,22 @@ def added(patch, text, folder, recorded=NOTHING):
         ),
         (
             "write_on_rank_0",
-            "if utils.is_main_process():\n    print(1)\ntorch.save(state, 'last.pt')  # here\n",
-            "if utils.is_main_process():\n    torch.save(state, 'last.pt')  # here\n"
+            "def first():\n    return not dist.is_initialized() or dist.get_rank() == 0\n"
+            "if first():\n    print(1)\ntorch.save(state, 'last.pt')  # here\n",
+            "if first():\n    torch.save(state, 'last.pt')  # here\n"
             "if dist.is_initialized():\n    dist.barrier()",
         ),
         (
             "write_on_rank_0",
-            "from utils import get_rank\nprint(get_rank())\ntorch.save(state, 'last.pt')  # here\n",
-            "if get_rank() == 0:\n    torch.save(state, 'last.pt')  # here\n"
+            "def number():\n    return dist.get_rank() if dist.is_initialized() else 0\n"
+            "print(number())\ntorch.save(state, 'last.pt')  # here\n",
+            "if number() == 0:\n    torch.save(state, 'last.pt')  # here\n"
             "if dist.is_initialized():\n    dist.barrier()",
         ),
         (
             "write_on_each_host",
             "json.dump(names, file)  # here\n",
-            'import os\n\nif os.environ.get("LOCAL_RANK", "0") == "0":\n    json.dump(names, file)  # here\n'
+            'if os.environ.get("LOCAL_RANK", "0") == "0":\n    json.dump(names, file)  # here\n'
             "if dist.is_initialized():\n    dist.barrier()",
         ),
         (
@@ -106,23 +102,23 @@ def added(patch, text, folder, recorded=NOTHING):
         ),
         (
             "module_state",
-            "model = DistributedDataParallel(net)\ntorch.save(model.state_dict(), path)  # here\n",
+            "from torch.nn.parallel import DistributedDataParallel\nmodel = DistributedDataParallel(net)\n"
+            "torch.save(model.state_dict(), path)  # here\n",
             "torch.save((model.module if dist.is_initialized() else model).state_dict(), path)  # here",
         ),
         (
             "no_sync",
-            "model = DistributedDataParallel(net)\nfor i, x in enumerate(loader):\n    loss = model(x)\n"
+            "from torch.nn.parallel import DistributedDataParallel\nmodel = DistributedDataParallel(net)\n"
+            "for i, x in enumerate(loader):\n    loss = model(x)\n"
             "    loss.backward()  # here\n    if i % 4 == 3:\n        optimizer.step()\n",
-            "from contextlib import nullcontext\n\n"
+            "from contextlib import nullcontext\n"
             "    with nullcontext() if not dist.is_initialized() or i % 4 == 3 else model.no_sync():\n"
             "        loss = model(x)\n        loss.backward()  # here",
         ),
         (
             "gpu_of_rank",
             "torch.cuda.set_device(0)  # here\n",
-            "import os\n\ntorch.cuda.set_device(int(os.environ.get('LOCAL_RANK', 0)))  # here".replace(
-                "'", '"'
-            ),
+            "torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', 0)))  # here".replace("'", '"'),
         ),
         (
             "rank_draws",
@@ -173,11 +169,19 @@ def test_a_class_has_its_own_name_for_the_rank(value, read, tmp_path):
 
 def test_the_group_of_another_file_counts(tmp_path):
     (tmp_path / "utils.py").write_text(SETUP)
-    made = GroupEvent("init", 0.0, Where("utils.py", 4), "nccl", 0, 2)
-    recorded = trace({0: replace(recording(0), record=Record.made(made))})
     assert "is_initialized" in added(
-        "write_on_rank_0", HEAD + "torch.save(1, 'a.pt')  # here\n", tmp_path, recorded
+        "write_on_rank_0", HEAD + "import utils\ntorch.save(1, 'a.pt')  # here\n", tmp_path
     )
+
+
+EVALUATE = """\
+from torch.utils.data import DataLoader
+def evaluate(model, best=9):
+    for x in DataLoader(data):
+        result = model(x).mean()
+    return result, result / 2
+best = 9
+"""
 
 
 @pytest.mark.parametrize(
@@ -185,15 +189,15 @@ def test_the_group_of_another_file_counts(tmp_path):
     ["if rank == 0 and loss < best:  # here\n    ", "if rank == 0:\n    if loss < best:  # here\n        "],
 )
 def test_the_number_that_chooses_the_best_is_reduced(tmp_path, condition):
-    text = f"{HEAD}rank = dist.get_rank()\nloss, acc = evaluate(model)\n{condition}save(acc)\n"
+    text = f"{HEAD}{EVALUATE}rank = dist.get_rank()\nloss, acc = evaluate(model)\n{condition}save(acc)\n"
     lines = added("reduced_metric", text, tmp_path).split("\n")
     assert [line for line in lines if "all_reduce" in line] == ["dist.all_reduce(loss_mean)"]
 
 
 def test_all_printed_numbers_are_reduced(tmp_path):
     text = (
-        f"{HEAD}rank = dist.get_rank()\nloss, acc = evaluate(val_loader)\nval_loader = 1\n"
-        "if rank == 0:\n    print(loss, acc, len(val_loader))  # here\n"
+        f"{HEAD}{EVALUATE}rank = dist.get_rank()\nloss, acc = evaluate(model)\nloader = 1\n"
+        "if rank == 0:\n    print(loss, acc, len(loader))  # here\n"
     )
     lines = added("reduced_metric", text, tmp_path).split("\n")
     assert [line for line in lines if "all_reduce" in line] == [
@@ -202,15 +206,19 @@ def test_all_printed_numbers_are_reduced(tmp_path):
     ]
 
 
+LOSSES = "from torch.nn.functional import cross_entropy\n"
+
+
 def test_a_variable_of_the_script_keeps_its_value(tmp_path):
-    text = f"{HEAD}total = 0\nfor x, y in loader:\n    loss = cross_entropy(model(x), y)  # here\n    total += len(y)\n"
+    loop = "for x, y in loader:\n    loss = cross_entropy(model(x), y)  # here\n    total += len(y)\n"
+    text = f"{HEAD}{LOSSES}total = 0\n{loop}"
     lines = added("global_mean", text, tmp_path)
     assert "rank_total = count.clone()" in lines
     assert lines.endswith("loss = loss * count * dist.get_world_size() / rank_total")
 
 
 def test_a_mean_that_is_weighted_by_classes_is_left_alone(tmp_path):
-    text = f"{HEAD}loss = cross_entropy(x, y, weight=weights)  # here\n"
+    text = f"{HEAD}{LOSSES}loss = cross_entropy(x, y, weight=weights)  # here\n"
     with pytest.raises(CannotPatch, match="weighted by classes"):
         added("global_mean", text, tmp_path)
 
@@ -218,7 +226,8 @@ def test_a_mean_that_is_weighted_by_classes_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("text", "device"),
     [
-        ("x = x.to(device)\n", ", device=device"),
+        ("gpu = torch.device('cuda', 1)\n", ", device=gpu"),
+        ("x = x.to(args.device)\n", ", device=args.device"),
         ("torch.cuda.set_device(local_rank)\n", ', device="cuda"'),
         ("dist.init_process_group('gloo')\n", ""),
     ],

@@ -24,8 +24,8 @@ def indented(levels):
             "loader.sampler.set_epoch(epoch)",
         ),
         (
-            f"for fold in range(3):\n    for epoch in epochs:\n{indented(2)}",
-            "loader.sampler.set_epoch(epoch)",
+            f"turns = range(3)\nfor fold in range(3):\n    for turn in turns:\n{indented(2)}",
+            "loader.sampler.set_epoch(turn)",
         ),
         (
             "for epoch in range(3):\n    for phase in phases:\n        for x in loaders[phase]:  # here\n"
@@ -132,15 +132,25 @@ def test_a_group_made_in_a_multi_line_return_is_not_optional(tmp_path):
     assert added("set_epoch", text, tmp_path) == "loader.sampler.set_epoch(epoch)"
 
 
+OWN = """\
+import argparse
+from torch.utils.data import DataLoader
+args = argparse.ArgumentParser().parse_args()
+for batch in DataLoader(data):
+    bitmap = mAP = batch.mean().item()
+"""
+
+
 @pytest.mark.parametrize(
     ("condition", "adds_barrier"),
     [
         ("mAP > top", False),
-        ("val_map50 > top", False),
-        ("args.bitmap", True),
-        ("args.map_size > 1", True),
+        ("bitmap", False),
+        ("args.mAP", True),
+        ("args.loss > 1", True),
+        ("parameter", False),
     ],
 )
-def test_ranks_may_differ_in_a_mean_average_precision(condition, adds_barrier, tmp_path):
-    text = f"{HEAD}if {condition}:\n    torch.save(1, 'a.pt')  # here\n"
+def test_a_barrier_stands_where_all_ranks_come(condition, adds_barrier, tmp_path):
+    text = f"{HEAD}{OWN}if {condition}:\n    torch.save(1, 'a.pt')  # here\n"
     assert ("dist.barrier()" in added("write_on_rank_0", text, tmp_path)) is adds_barrier

@@ -6,6 +6,7 @@ from ddpdoctor.fix import CannotPatch
 from tests.fix.cases import changed, patched
 
 LOSS = """\
+from torch import nn
 criterion = {made}
 for tokens, targets in batches:
     loss = criterion(model(tokens), targets.view(-1))  # here
@@ -31,12 +32,19 @@ def test_a_loss_function_of_unknown_options_is_left_alone(tmp_path):
         patched("global_mean", "def f(criterion):\n    loss = criterion(x, y)  # here\n", tmp_path)
 
 
+VALIDATE = """\
+from torch.utils.data import DataLoader
+def validate():
+    return sum(net(x).item() for x in DataLoader(data))
+"""
+
+
 @pytest.mark.parametrize(
     "mark", ["if counter > 2:  # here\n            break", "if counter > 2:\n            break  # here"]
 )
 def test_a_decision_behind_one_by_a_metric_is_made_by_its_mean(mark, tmp_path):
     text = f"""\
-for epoch in range(9):
+{VALIDATE}for epoch in range(9):
     val_loss = validate()
     if val_loss < best:
         counter = 0
@@ -56,7 +64,9 @@ for epoch in range(9):
 
 def test_entries_of_a_dictionary_of_metrics_are_reduced(tmp_path):
     text = """\
-    metrics = validate()
+    from torch.utils.data import DataLoader
+    for x in DataLoader(data):
+        metrics = {"loss": net(x).mean(), "path": "a.txt"}
     if dist.get_rank() == 0:
         print(metrics["loss"], metrics["path"], meter.loss)  # here
     """
@@ -86,7 +96,13 @@ def test_ranks_decide_by_a_sum_that_all_of_them_have(tmp_path):
 
 def test_a_dictionary_that_a_function_returns_is_reduced_by_its_entries(tmp_path):
     text = """\
+    from torch.utils.data import DataLoader
     def evaluate():
+        path, loss, correct, total = "a.txt", 0, 0, 0
+        for x, y in DataLoader(data):
+            loss += net(x).mean()
+            correct += x == y
+            total += 1
         return {"loss": loss, "accuracy": correct / total, "path": path}
     metrics = evaluate()
     if dist.get_rank() == 0:
@@ -171,8 +187,9 @@ def test_a_mean_over_masked_elements_counts_those_of_all_ranks(tmp_path):
 
 def test_the_sums_of_a_quotient_are_reduced_before_it(tmp_path):
     text = """\
-    correct = total = 0
-    for x, y in loader:
+    from torch.utils.data import DataLoader
+    best = correct = total = 0
+    for x, y in DataLoader(data):
         correct += (net(x).argmax(1) == y).sum().item()
         total += len(y)
     accuracy = correct / total
@@ -208,5 +225,5 @@ def test_a_hook_that_compresses_is_replaced_by_one_that_compresses_alike(tmp_pat
 
 
 def test_a_function_that_registers_several_hooks_is_left_alone(tmp_path):
-    with pytest.raises(CannotPatch, match="state is another hook at each call of run"):
+    with pytest.raises(CannotPatch, match="state is another hook at each call of its function"):
         patched("allreduce_hook", f'{HOOK}run("plain", other, None)\n', tmp_path)

@@ -169,7 +169,10 @@ def test_an_import_joins_those_of_its_package(tmp_path):
 
 
 def test_the_gpu_of_the_local_rank_stays(tmp_path):
-    text = 'device = f"cuda:{local_rank}"\ntorch.cuda.set_device(device)  # here\n'
+    text = (
+        'import os\nposition = int(os.environ["LOCAL_RANK"])\ndevice = f"cuda:{position}"\n'
+        "torch.cuda.set_device(device)  # here\n"
+    )
     with pytest.raises(CannotPatch, match="local rank already"):
         patched("gpu_of_rank", text, tmp_path)
 

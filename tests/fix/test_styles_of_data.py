@@ -81,6 +81,8 @@ for epoch in range(3):
 
 def test_a_condition_by_a_local_rank_that_lets_all_ranks_write_is_replaced(tmp_path):
     text = """\
+    import argparse
+    args = argparse.ArgumentParser().parse_args()
     if args.local_rank == 0:
         torch.save(state, path)  # here
     """
@@ -193,6 +195,7 @@ def test_an_order_gets_a_seed(tmp_path, line, after):
     import random
     import numpy as np
     from numpy.random import default_rng, permutation
+    from sklearn.model_selection import train_test_split
     other = list(names)
     random.shuffle(other)
     rng = np.random.default_rng(dist.get_rank())
@@ -205,11 +208,13 @@ def test_an_order_gets_a_seed(tmp_path, line, after):
 def test_an_order_of_each_epoch_gets_the_epoch_for_a_seed(tmp_path):
     text = """\
     import random
-    def files_of(epoch):
+    def files_of(folder, turn):
         random.shuffle(names)  # here
         return names
+    for epoch in range(3):
+        train(files_of("data", epoch))
     """
-    assert "random.Random(epoch).shuffle(names)" in patched("equal_seed", text, tmp_path)
+    assert "random.Random(turn).shuffle(names)" in patched("equal_seed", text, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +272,8 @@ def test_no_patch_of_another_exception_is_known(tmp_path):
 
 def test_a_condition_of_a_write_gets_one_more(tmp_path):
     text = """\
+    from pathlib import Path
+    path, epoch = Path("last.pt"), 9
     if args.distributed:
         dist.init_process_group("gloo")
     if not path.exists() or epoch == 9:

@@ -57,21 +57,6 @@ def test_patches_need_a_script(tmp_path):
     assert "--fix requires a script" in done.stderr
 
 
-def test_without_libcst_the_command_says_what_to_install(tmp_path):
-    (tmp_path / "train.py").write_text("print(1)\n")
-    code = (
-        "import importlib.util as util, sys; find = util.find_spec\n"
-        "util.find_spec = lambda name, *more: None if name == 'libcst' else find(name, *more)\n"
-        "sys.argv = ['ddpdoctor', 'check', '--fix', 'train.py']\n"
-        "from ddpdoctor.__main__ import main; main()"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "patches require libcst: pip install 'ddpdoctor[fix]'" in done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["dd101_plain_loader", "dd310_never_destroyed"])
 def test_a_patch_is_verified(name, tmp_path):

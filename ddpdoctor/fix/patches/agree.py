@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import any_rank, differs_around, means, plain_if
-from ddpdoctor.fix.names import DIST, argument, calls, dotted, qualified, use
+from ddpdoctor.fix.imports import DIST, use
 from ddpdoctor.fix.patches.reduced_metric import metrics
+from ddpdoctor.fix.reading import argument, assigned, calls, differs_around, dotted, free, names_in
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import assignments, free
+from ddpdoctor.fix.writing import any_rank, means_of, plain_if
+from ddpdoctor.program.files import FUNCTIONS, LOOPS
 
 cures = ("DD225", "DD308")
 after = ("out_of_rank_guard",)
-_LEAVES = (cst.Break, cst.Continue, cst.Return)
 
 
 def apply(case: Case) -> str:
@@ -23,23 +23,22 @@ def apply(case: Case) -> str:
     Where only some ranks come to it, as in an else of ``if loss < best``, the number that decides that is reduced.
     """
     source = case.source
-    if loops := [node for node in source.on_line(case.line, cst.While) if source.line(node) == case.line]:
+    if loops := [node for node in source.on_line(case.line, ast.While) if node.lineno == case.line]:
         return _reduce_count(source, loops[0])
     condition = _condition(source, case)
-    loop = source.enclosing(condition, cst.For, cst.While, cst.FunctionDef)
-    if reduced := [
-        call for call in calls(source, "reduce", within=loop) if _is_to_one(source, call, condition)
-    ]:
+    loop = source.enclosing(condition, *LOOPS, *FUNCTIONS)
+    reduces = calls(source, f"{DIST}.reduce", within=loop or source.tree)
+    if reduced := [call for call in reduces if _is_to_one(source, call, condition)]:
         for call in reduced:
             source.replace(call.func, use(source, f"{DIST}.all_reduce"))
-            source.remove_argument(call, argument(call, "dst", 1))
+            source.remove_arguments(call, [argument(call, 1, "dst")])
         return "the sum on every rank, by all_reduce"
     outer = differs_around(source, condition)
     if outer is not None:
         numbers = metrics(source, outer.test)[:1]
         if not numbers:
-            raise CannotPatch(f"the ranks differ at line {source.line(outer)} already")
-        source.insert_before(outer, means(source, outer, numbers))
+            raise CannotPatch(f"the ranks differ at line {outer.lineno} already")
+        source.insert_before(outer, means_of(source, outer, numbers))
         return f"the mean of {numbers[0]} over ranks"
     plain_if(source, condition)
     name = free(source, condition, "decision")
@@ -50,55 +49,40 @@ def apply(case: Case) -> str:
 
 def _reduce_count(source: Source, loop: Node) -> str:
     """Count alike on all ranks what a ``while`` ends by, at the end of its body."""
-    if source.all(cst.Continue, within=loop) or not isinstance(loop.body, cst.IndentedBlock):
-        raise CannotPatch(f"not every round of the loop at line {source.line(loop)} comes to its end")
-    names = {source.code(name) for name in source.all(cst.Name, cst.Attribute, within=loop.test)}
+    if source.all(ast.Continue, within=loop) or not source.begins_line(loop.body[0]):
+        raise CannotPatch(f"not every round of the loop at line {loop.lineno} comes to its end")
+    names = {dotted(name) for name in names_in(source, loop.test)}
     counted = [
         source.code(node.target)
-        for node in source.all(cst.AugAssign, within=loop.body)
-        if source.code(node.target) in names and not isinstance(node.value, cst.Integer)
+        for node in source.all(ast.AugAssign, within=loop.body)
+        if dotted(node.target) in names and not isinstance(node.value, ast.Constant)
     ]
     if not counted:
-        raise CannotPatch(f"the loop at line {source.line(loop)} counts nothing that it ends by")
-    last = loop.body.body[-1]
-    source.insert_after(last, means(source, last, dict.fromkeys(counted)))
+        raise CannotPatch(f"the loop at line {loop.lineno} counts nothing that it ends by")
+    source.insert_after(loop.body[-1], means_of(source, loop.body[-1], dict.fromkeys(counted)))
     return f"the mean of {', '.join(dict.fromkeys(counted))} over ranks"
 
 
 def _condition(source: Source, case: Case) -> Node:
-    at_line = [node for node in source.on_line(case.line, cst.If) if source.line(node) == case.line]
-    if at_line and _leaves(source, at_line[0]):
-        return at_line[0]
-    around = source.enclosing(case.statement, cst.If, cst.For, cst.While, cst.FunctionDef)
-    if (
-        isinstance(around, cst.If)
-        and isinstance(case.statement, cst.SimpleStatementLine)
-        and _leaves(source, around)
-    ):
-        return around
-    block = source.block(case.statement)
-    before = [
-        node
-        for node in block
-        if isinstance(node, cst.If) and source.line(node) < case.line and _leaves(source, node)
-    ]
-    if not before:
-        raise CannotPatch("no condition by which a rank leaves is beside it")
-    return before[-1]
+    at_line = [node for node in source.on_line(case.line, ast.If) if node.lineno == case.line]
+    around = source.file.parents.get(case.statement)
+    nearest = at_line or (
+        [around] if isinstance(around, ast.If) and not hasattr(case.statement, "body") else []
+    )
+    before = [node for node in source.before(case.statement) if isinstance(node, ast.If)]
+    for node in (*nearest, *reversed(before)):
+        if source.all(ast.Break, ast.Continue, ast.Return, within=node):
+            return node
+    raise CannotPatch("no condition by which a rank leaves is beside it")
 
 
 def _is_to_one(source: Source, call: Node, condition: Node) -> bool:
     """Whether it gives a sum to one rank only, by which the condition or one around it decides."""
-    tensor = dotted(call.args[0].value) if call.args else None
-    is_reduce = qualified(source, call.func) == f"{DIST}.reduce" and argument(call, "dst", 1) is not None
-    if tensor is None or not is_reduce or source.line(call) > source.line(condition):
+    tensor = dotted(call.args[0]) if call.args else None
+    if tensor is None or argument(call, 1, "dst") is None or call.lineno > condition.lineno:
         return False
-    tests = [node.test for node in (condition, *source.above(condition)) if isinstance(node, cst.If)]
-    names = {name.value for test in tests for name in source.all(cst.Name, within=test)}
-    values = [value for target, value in assignments(source, condition) if dotted(target) in names]
-    used = {name.value for value in values for name in source.all(cst.Name, within=value)}
-    return tensor.partition(".")[0] in names | used
-
-
-def _leaves(source: Source, condition: Node) -> bool:
-    return bool(source.all(*_LEAVES, within=condition))
+    tests = [node.test for node in (condition, *source.above(condition)) if isinstance(node, ast.If)]
+    names = [name for test in tests for name in source.all(ast.Name, within=test)]
+    values = [value for name in names if (value := assigned(source, name)) is not None]
+    names += [name for value in values for name in source.all(ast.Name, within=value)]
+    return tensor.partition(".")[0] in {name.id for name in names}

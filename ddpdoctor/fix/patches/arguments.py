@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, calls, qualified, use, use_module
+from ddpdoctor.fix.imports import use, use_module
+from ddpdoctor.fix.reading import INIT, SAMPLER, argument, calls, means, value_of
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import value_of
-from ddpdoctor.fix.wrappers import wraps
 
 _Calls = Callable[[Case], Iterable[tuple[Source, Node]]]
 _ANY = None
@@ -28,7 +27,7 @@ def _in_files(*names: str) -> _Calls:
         for source in [case.source, *case.scripts]:
             if made := calls(source, *names):
                 return [(source, call) for call in made]
-        raise CannotPatch(f"{names[0]} is called in another file")
+        raise CannotPatch(f"{names[0].rpartition('.')[2]} is called in another file")
 
     return found
 
@@ -70,7 +69,7 @@ class Arguments:
         return f"{' and '.join(self.removes)} are not among its arguments"
 
     def _remove(self, source: Source, call: Node) -> bool:
-        given = [arg for name in self.removes if (arg := argument(call, name))]
+        given = [value for name in self.removes if (value := argument(call, None, name)) is not None]
         if given:
             source.remove_arguments(call, given)
         return bool(given)
@@ -78,15 +77,19 @@ class Arguments:
     def _set(self, source: Source, call: Node) -> bool:
         assert self.sets is not None
         name, value = self.sets
-        given = argument(call, name, self.position)
+        given = argument(call, self.position, name)
         if given is not None:
-            return self._replace(source, value_of(source, given.value) or given.value)
+            return self._replace(source, value_of(source, given))
         text = f"{name}={_written(source, value)}"
-        replaced = next((arg for other in self.removes if (arg := argument(call, other))), None)
-        source.replace(replaced, text) if replaced is not None else source.add_argument(call, text)
-        if other := self.instead.get(qualified(source, call.func) or ""):
-            module, _, function = other.rpartition(".")
-            source.replace(call.func, f"{use_module(source, module)}.{function}")
+        replaced = [keyword for keyword in call.keywords if keyword.arg in self.removes]
+        if replaced:
+            source.replace(replaced[0], text)
+        else:
+            source.add_argument(call, text)
+        for old, new in self.instead.items():
+            if means(source, call.func, old):
+                module, _, function = new.rpartition(".")
+                source.replace(call.func, f"{use_module(source, module)}.{function}")
         return True
 
     def _replace(self, source: Source, value: Node) -> bool:
@@ -105,25 +108,25 @@ def _written(source: Source, value: str) -> str:
 
 ROWS = {
     "map_location": Arguments(
-        ("DD406",), 'map_location="cpu"', _at_line("load"), sets=("map_location", '"cpu"'), position=1
+        ("DD406",), 'map_location="cpu"', _at_line("torch.load"), sets=("map_location", '"cpu"'), position=1
     ),
     "exist_ok": Arguments(
         ("DD020",),
         "exist_ok=True for the folder",
-        _at_line("makedirs", "mkdir"),
+        _at_line("os.makedirs", "os.mkdir", "mkdir"),
         sets=("exist_ok", "True"),
         instead={"os.mkdir": "os.makedirs"},
     ),
     "broadcast_buffers": Arguments(
-        ("DD216",), "the wrap without broadcast_buffers", wraps, removes=("broadcast_buffers",)
+        ("DD216",), "the wrap without broadcast_buffers", Case.wraps, removes=("broadcast_buffers",)
     ),
     "no_find_unused": Arguments(
-        ("DD603",), "the wrap without find_unused_parameters", wraps, removes=("find_unused_parameters",)
+        ("DD603",), "the wrap without find_unused_parameters", Case.wraps, removes=("find_unused_parameters",)
     ),
     "find_unused": Arguments(
         ("DD204", "DD222"),
         "find_unused_parameters=True",
-        wraps,
+        Case.wraps,
         sets=("find_unused_parameters", "True"),
         over=frozenset({"False"}),
         removes=("static_graph",),
@@ -132,21 +135,21 @@ ROWS = {
     "no_reentrant": Arguments(
         ("DD213",),
         "use_reentrant=False",
-        _in_files("checkpoint", "checkpoint_sequential"),
+        _in_files(*(f"torch.utils.checkpoint.{it}" for it in ("checkpoint", "checkpoint_sequential"))),
         sets=("use_reentrant", "False"),
         over=frozenset({"True"}),
     ),
     "group_timeout": Arguments(
         ("DD306",),
         "a timeout of two hours for the process group",
-        _in_files("init_process_group"),
+        _in_files(INIT),
         sets=("timeout", "datetime.timedelta(hours=2)"),
         over=_ANY,
     ),
     "sampler_of_group": Arguments(
         ("DD105",),
         "rank and number of ranks of the process group",
-        _at_line("DistributedSampler"),
+        _at_line(SAMPLER),
         removes=("num_replicas", "rank"),
     ),
 }

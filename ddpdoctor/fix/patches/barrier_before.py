@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import all_come_to, barrier
 from ddpdoctor.fix.patches.write_on_rank_0 import written
+from ddpdoctor.fix.reading import all_come_to
+from ddpdoctor.fix.writing import barrier
 
 cures = ("DD401",)
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import dotted, use
+from ddpdoctor.fix.imports import use
+from ddpdoctor.fix.reading import dotted
 
 cures = ("DD403",)
 after = ("module_state",)
@@ -16,10 +15,9 @@ _CONSUME = "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present"
 def apply(case: Case) -> str:
     """Call ``consume_prefix_in_state_dict_if_present`` before the state is loaded."""
     source, statement = case.source, case.statement
-    call = case.call("load_state_dict")
-    state = call.args[0].value
+    state = case.call_at(case.finding.where, "load_state_dict")[1].args[0]
     name = source.code(state)
-    if not isinstance(statement, cst.SimpleStatementLine):
+    if hasattr(statement, "body"):
         raise CannotPatch("the state is loaded in the head of a block")
     if not dotted(state):
         name = "state_dict"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, use
-from ddpdoctor.fix.wrappers import wraps
+from ddpdoctor.fix.imports import use
+from ddpdoctor.fix.reading import argument
 
 cures = ("DD224",)
 
@@ -18,14 +18,14 @@ def apply(case: Case) -> str:
     if wrappers and not any(wrapper.failed for wrapper in wrappers):
         raise CannotPatch("it is not known which GPU is meant: the one of the module, or that of device_ids")
     changed = False
-    for source, call in wraps(case):
+    for source, call in case.wraps():
         for name in ("device_ids", "output_device"):
-            arg = argument(call, name)
-            if arg is None or isinstance(arg.value, cst.IfExp) or source.code(arg.value) == "None":
+            given = argument(call, None, name)
+            code = source.code(given) if given is not None else "None"
+            if isinstance(given, ast.IfExp) or code == "None":
                 continue
-            given = source.code(arg.value)
-            value = f"[{given}]" if name == "device_ids" and not isinstance(arg.value, cst.List) else given
-            source.replace(arg.value, f"{value} if {use(source, 'torch.cuda')}.is_available() else None")
+            value = f"[{code}]" if name == "device_ids" and not isinstance(given, ast.List) else code
+            source.replace(given, f"{value} if {use(source, 'torch.cuda')}.is_available() else None")
             changed = True
     if not changed:
         raise CannotPatch("no device_ids are given")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument
-from ddpdoctor.fix.values import world_size
+from ddpdoctor.fix.reading import argument, world_size
 
 cures = ("DD211",)
 
@@ -15,20 +14,19 @@ cures = ("DD211",)
 def apply(case: Case) -> str:
     """A division behind the all_reduce."""
     source, statement = case.source, case.statement
-    call = case.call("all_reduce", "all_reduce_coalesced")
-    body = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    tensor = argument(call, "tensor", 0)
-    if isinstance(body, cst.Assign) and body.value is call:
-        name = source.code(body.targets[0].target)
-        source.insert_after(statement, f"{name} = {name} / {world_size(source, statement, plain=True)}")
-    elif (
-        isinstance(body, cst.Expr)
-        and body.value is call
-        and tensor is not None
-        and not argument(call, "async_op")
-    ):
-        name = source.code(tensor.value)
-        source.insert_after(statement, f"{name} /= {world_size(source, statement, plain=True)}")
+    _, call = case.call_at(case.finding.where, "all_reduce", "all_reduce_coalesced")
+    tensor, size = argument(call, 0, "tensor"), world_size(source, statement, plain=True)
+    if isinstance(statement, ast.Assign) and statement.value is call:
+        name = source.code(statement.targets[0])
+        source.insert_after(statement, f"{name} = {name} / {size}")
+    elif _is_alone(statement, call) and tensor is not None:
+        name = source.code(tensor)
+        source.insert_after(statement, f"{name} /= {size}")
     else:
         raise CannotPatch("the sum is not at hand behind the all_reduce")
     return f"{name} divided by the number of ranks"
+
+
+def _is_alone(statement: ast.stmt, call: ast.Call) -> bool:
+    is_call = isinstance(statement, ast.Expr) and statement.value is call
+    return is_call and argument(call, None, "async_op") is None

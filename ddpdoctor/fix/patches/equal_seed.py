@@ -2,73 +2,67 @@
 
 from __future__ import annotations
 
-import re
-
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, callee, calls, dotted, qualified, use, use_module
+from ddpdoctor.fix.imports import use, use_module
+from ddpdoctor.fix.reading import SAMPLER, argument, arguments_for, calls, is_numbered, value_of
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import value_of
+from ddpdoctor.program import Origin
+from ddpdoctor.program.files import FUNCTIONS
 
 cures = ("DD104", "DD107", "DD111")
-_BY_RANK = re.compile(r"\s*[+*]\s*(?:\w+\.)*(?:get_)?rank(?:\(\))?(?:\s*[+*]\s*\d+)?$")
-_ORDERS = ("shuffle", "permutation", "permuted", "sample", "choice", "randperm", "train_test_split")
-"""What draws an order."""
-_GENERATORS = ("Random", "default_rng", "RandomState")
+_RANDOM = ("random.shuffle", "random.sample")
+_NUMPY = tuple(f"numpy.random.{name}" for name in ("shuffle", "permutation", "choice"))
+_SPLIT = "sklearn.model_selection.train_test_split"
+_ORDERS = (*_RANDOM, *_NUMPY, "torch.randperm", _SPLIT, "shuffle", "permutation", "permuted")
+"""What draws an order; the last are methods of generators."""
+_GENERATORS = ("random.Random", "numpy.random.default_rng", "numpy.random.RandomState")
+_SEEDS = ("torch.manual_seed", "torch.cuda.manual_seed_all", "random.seed", "numpy.random.seed")
+_LOOPS = (ast.While, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def apply(case: Case) -> str:
     """A generator for random_split; a seed of its own for a shuffle; a seed without the rank."""
     source = case.source
-    for split in case.calls("random_split"):
-        if not argument(split, "generator"):
+    for split in case.calls("torch.utils.data.random_split"):
+        if not argument(split, None, "generator"):
             source.add_argument(split, f"generator={use(source, 'torch.Generator')}().manual_seed(0)")
             return "random_split with a generator"
-    if any(_seed_order(source, call) for call in case.calls(*_ORDERS)):
+    if any([_seed_order(source, call) for call in case.calls(*_ORDERS)]):
         return "a shuffle with a seed"
-    for call in calls(source, "DistributedSampler"):
-        seed = argument(call, "seed")
-        if seed and _strip(source, seed.value):
+    for call in calls(source, SAMPLER):
+        seed = argument(call, 4, "seed")
+        if seed is not None and _strip(source, seed):
             return "the same seed for the sampler on every rank"
-    for call in [call for call in source.all(cst.Call) if qualified(source, call.func) == "random.shuffle"]:
-        if source.line(call) <= max(case.line, 0) + 200 and _seed_order(source, call):
-            return "a shuffle with a seed"
-    for call in source.all(cst.Call):
-        if (
-            callee(source, call) in ("manual_seed", "seed")
-            and call.args
-            and _strip(source, call.args[0].value)
-        ):
-            return "the same seed on every rank"
+    if any(_seed_order(source, call) for call in calls(source, "random.shuffle")):
+        return "a shuffle with a seed"
+    if any(call.args and _strip(source, call.args[0]) for call in calls(source, *_SEEDS)):
+        return "the same seed on every rank"
     raise CannotPatch("no random numbers that depend on the rank are found in this file")
 
 
 def _seed_order(source: Source, call: Node) -> bool:
     """Draw an order by a generator of its own, which every rank seeds alike."""
-    name, seed = qualified(source, call.func) or "", _seed(source, call)
-    owner, _, method = name.rpartition(".")
-    made = value_of(source, call.func.value) if isinstance(call.func, cst.Attribute) else None
-    if seed is None or argument(call, "generator") or argument(call, "random_state"):
+    seed, names = _seed(source, call), source.expression(call.func).names
+    options = [argument(call, None, name) for name in ("generator", "random_state", "device")]
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    method = (call.func.attr if owner is not None else next(iter(names), "")).rpartition(".")[2]
+    made = value_of(source, owner) if owner is not None else None
+    if seed is None or any(option is not None for option in options):
         return False
-    if name == "torch.randperm":
-        # A generator draws on its own device only.
-        if argument(call, "device"):
-            return False
+    if "torch.randperm" in names:
         source.add_argument(call, f"generator={use(source, 'torch.Generator')}().manual_seed({seed})")
-    elif method == "train_test_split":
+    elif _SPLIT in names:
         source.add_argument(call, f"random_state={seed}")
-    elif isinstance(made, cst.Call) and callee(source, made) in _GENERATORS:
-        source.replace(call.func.value, f"{source.code(made.func)}({seed})")
-    elif owner == "random" and method in ("shuffle", "sample"):
+    elif isinstance(made, ast.Call) and source.expression(made.func).names & set(_GENERATORS):
+        source.replace(owner, f"{source.code(made.func)}({seed})")
+    elif names & set(_RANDOM):
         source.replace(call.func, f"{use_module(source, 'random')}.Random({seed}).{method}")
-    elif owner == "numpy.random" and method in ("shuffle", "permutation", "choice"):
-        generator = (
-            f"{source.code(call.func.value)}.default_rng"
-            if isinstance(call.func, cst.Attribute)
-            else use(source, "numpy.random.default_rng")
-        )
+    elif names & set(_NUMPY):
+        by_owner = f"{source.code(owner)}.default_rng" if owner is not None else ""
+        generator = by_owner or use(source, "numpy.random.default_rng")
         source.replace(call.func, f"{generator}({seed}).{method}")
     else:
         return False
@@ -80,32 +74,53 @@ def _seed(source: Source, call: Node) -> str | None:
     would have the same."""
     inner = call
     for node in source.above(call):
-        if isinstance(node, cst.FunctionDef):
-            parameters = [parameter.name.value for parameter in node.params.params]
-            return "epoch" if "epoch" in parameters else "0"
-        if isinstance(
-            node, (cst.While, cst.Lambda, cst.ListComp, cst.SetComp, cst.DictComp, cst.GeneratorExp)
-        ):
-            # What a comprehension goes over is made once.
-            if not isinstance(inner, cst.CompFor):
-                return None
-        elif isinstance(node, cst.CompFor) and inner is not node.iter:
+        if isinstance(node, FUNCTIONS):
+            return next((it.arg for it in node.args.args if _counts(source, node, it)), "0")
+        # What a comprehension goes over is made once.
+        if isinstance(node, _LOOPS) and not isinstance(inner, ast.comprehension):
             return None
-        elif isinstance(node, cst.For) and inner is node.body:
-            counts = isinstance(node.iter, cst.Call) and callee(source, node.iter) in ("range", "count")
-            name = dotted(node.target)
-            if counts:
-                return None if name in (None, "_") else name
+        if isinstance(node, ast.comprehension) and inner is not node.iter:
+            return None
+        if isinstance(node, ast.For) and inner in node.body and is_numbered(source, node.iter):
+            name = node.target.id if isinstance(node.target, ast.Name) else "_"
+            return None if name == "_" else name
         inner = node
     return "0"
 
 
+def _counts(source: Source, function: Node, given: Node) -> bool:
+    """Whether each call of a function gives a parameter the number of a round."""
+    values = [(there, value) for there, _, value in arguments_for(source, function, given)]
+    loops = [
+        (there, loop) for there, value in values for loop in there.above(value) if isinstance(loop, ast.For)
+    ]
+    targets = {
+        it.target.id for there, it in loops if isinstance(it.target, ast.Name) and is_numbered(there, it.iter)
+    }
+    return bool(values) and all(isinstance(value, ast.Name) and value.id in targets for _, value in values)
+
+
 def _strip(source: Source, seed: Node) -> bool:
     """Take the rank out of a seed."""
-    code = source.code(value_of(source, seed) or seed)
-    plain = _BY_RANK.sub("", code)
-    if re.fullmatch(r"(?:\w+\.)*(?:get_)?rank(?:\(\))?(?:\s*[+*]\s*\d+)?", code):
-        plain = "0"
-    if plain != code:
-        source.replace(seed, plain)
-    return bool(plain != code)
+    value = value_of(source, seed)
+    is_readable = source.scope(value) in (source.scope(seed), source.tree)
+    if not is_readable or Origin.RANK not in source.expression(value).origins.kinds:
+        return False
+    source.replace(seed, _without_rank(source, value) or "0")
+    return True
+
+
+def _without_rank(source: Source, value: Node) -> str:
+    """An expression without the terms that the rank decides; empty where it decides all of it."""
+    if Origin.RANK not in source.expression(value).origins.kinds:
+        return source.code(value)
+    if isinstance(value, ast.BinOp):
+        left, right = (_without_rank(source, side) for side in (value.left, value.right))
+        if not left or not right:
+            return left or right if isinstance(value.op, (ast.Add, ast.BitXor)) else ""
+        return (
+            source.code(value).replace(source.code(value.left), left).replace(source.code(value.right), right)
+        )
+    if isinstance(value, ast.IfExp):
+        return _without_rank(source, value.orelse)
+    return ""

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import DIST, argument, callee, dotted, use
+from ddpdoctor.fix.imports import DIST, use
+from ddpdoctor.fix.reading import argument, free, is_method, value_of, world_size
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import call_sites, free, parameter_of, passed, value_of, world_size
+from ddpdoctor.fix.writing import with_group
 
 cures = ("DD209",)
 _TARGET = 1
 """The position of the targets in the losses of torch."""
-_FUNCTIONS = (
-    "cross_entropy",
-    "nll_loss",
-    "mse_loss",
-    "l1_loss",
-    "smooth_l1_loss",
-    "huber_loss",
-    "kl_div",
-    "binary_cross_entropy",
-    "binary_cross_entropy_with_logits",
-)
 
 
 def apply(case: Case) -> str:
     """Multiply the loss by the count of this rank, and divide it by the mean count."""
     source, statement = case.source, case.statement
-    if quotient := _quotient(source, _value(source, statement)):
-        return _divide_by_mean(source, quotient)
-    body = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    loss = body.value if isinstance(body, (cst.Assign, cst.Return)) else None
-    target = argument(loss, "target", _TARGET) if isinstance(loss, cst.Call) else None
-    if loss is None or target is None or target.keyword is not None:
+    loss: Node = statement.value if isinstance(statement, (ast.Assign, ast.Return)) else None
+    if quotient := _quotient(source, statement):
+        return _divide_by_mean(source, *quotient)
+    target = argument(loss, _TARGET, "target") if isinstance(loss, ast.Call) else None
+    if loss is None or target is None or target not in loss.args:
         raise CannotPatch("the line does not compute the loss from outputs and targets")
-    count = _count(source, _options(source, loss), target.value)
-    name = source.code(body.targets[0].target) if isinstance(body, cst.Assign) else "loss"
+    count = _count(source, _options(source, loss), target)
+    name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else "loss"
     tokens, total = free(source, statement, "count"), free(source, statement, "total")
     lines = with_group(
         source,
@@ -47,7 +35,7 @@ def apply(case: Case) -> str:
         f"{use(source, f'{DIST}.all_reduce')}({total})\n"
         f"{name} = {name} * {tokens} * {world_size(source, statement, plain=True)} / {total}",
     )
-    if isinstance(body, cst.Return):
+    if isinstance(statement, ast.Return):
         source.insert_before(statement, f"{name} = {source.code(loss)}\n{lines}")
         source.replace(loss, name)
     else:
@@ -55,42 +43,28 @@ def apply(case: Case) -> str:
     return "the mean over the elements of all ranks"
 
 
-def _value(source: Source, statement: Node) -> Node | None:
-    """What a statement assigns or returns; of ``loss.backward()``, what the loss was assigned."""
-    body = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    if isinstance(body, cst.Expr) and isinstance(body.value, cst.Call):
-        called = body.value.func
-        return value_of(source, called.value) if isinstance(called, cst.Attribute) else None
-    return body.value if isinstance(body, (cst.Assign, cst.Return)) else None
-
-
-def _quotient(source: Source, value: Node | None) -> Node | None:
-    """The ``losses.sum() / mask.sum()`` that a value is, also as what a function of the file returns."""
-    if isinstance(value, cst.Call):
-        name = callee(source, value)
-        functions = (node for node in source.all(cst.FunctionDef) if node.name.value == name)
-        returns = [leave for function in functions for leave in source.all(cst.Return, within=function)]
-        value = returns[0].value if len(returns) == 1 else None
-    divides = isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Divide)
-    return value if divides and value is not None and all(_sums(source, value)) else None
-
-
-def _sums(source: Source, quotient: Node) -> tuple[Node | None, Node | None]:
-    """The calls of ``sum()`` above and below."""
-    above, below = (
-        next((call for call in source.all(cst.Call, within=side) if _is_sum(call)), None)
+def _quotient(source: Source, statement: Node) -> tuple[Node, Node] | None:
+    """The ``losses.sum() / mask.sum()`` that a statement assigns, returns or takes the gradients of, also as what a
+    function returns; with the sum below."""
+    value: Node = getattr(statement, "value", None)
+    if is_method(value, "backward"):
+        value = value.func.value
+    quotient = value_of(source, value) if value is not None else None
+    if not isinstance(quotient, ast.BinOp) or not isinstance(quotient.op, ast.Div):
+        return None
+    sums = [
+        next(
+            (call for call in source.all(ast.Call, within=side) if is_method(call, "sum") and not call.args),
+            None,
+        )
         for side in (quotient.left, quotient.right)
-    )
-    return above, below
+    ]
+    return (quotient, sums[1]) if all(sums) else None
 
 
-def _is_sum(call: Node) -> bool:
-    return isinstance(call.func, cst.Attribute) and call.func.attr.value == "sum" and not call.args
-
-
-def _divide_by_mean(source: Source, quotient: Node) -> str:
+def _divide_by_mean(source: Source, quotient: Node, elements: Node) -> str:
     """Divide a sum by the mean count of the ranks."""
-    statement, (_, elements) = source.statement(quotient), _sums(source, quotient)
+    statement = source.statement(quotient)
     count = free(source, statement, "count")
     together = with_group(source, f"{use(source, f'{DIST}.all_reduce')}({count})")
     source.insert_before(statement, f"{count} = {source.code(elements)}\n{together}")
@@ -100,26 +74,22 @@ def _divide_by_mean(source: Source, quotient: Node) -> str:
 
 def _options(source: Source, loss: Node) -> Node:
     """The call that has the options of a loss: its own, or the one that made the module that it calls."""
-    if (dotted(loss.func) or "").rpartition(".")[2].islower() and callee(source, loss) in _FUNCTIONS:
+    if any(name.startswith("torch.nn.functional.") for name in source.expression(loss.func).names):
         return loss
     made = value_of(source, loss.func)
-    given = parameter_of(source, loss.func)
-    if made is None and given is not None:
-        sites = [passed(source, call, *given) for call in call_sites(source, given[0])]
-        values = [value_of(source, site) or site for site in sites if site is not None]
-        made = values[0] if len(values) == 1 else None
-    if not isinstance(made, cst.Call):
+    names = source.expression(made.func).names if isinstance(made, ast.Call) else ()
+    if not any(name.startswith("torch.nn.") for name in names):
         raise CannotPatch(f"it is not known what {source.code(loss.func)} averages over")
     return made
 
 
 def _count(source: Source, options: Node, target: Node) -> str:
     """The elements over which this rank averages."""
-    weight = argument(options, "weight")
-    if weight is not None and source.code(weight.value) != "None":
+    weight, ignored = argument(options, None, "weight"), argument(options, None, "ignore_index")
+    if weight is not None and source.code(weight) != "None":
         raise CannotPatch("the mean is weighted by classes, and not over elements")
-    code, ignored = source.code(target), argument(options, "ignore_index")
+    code = source.code(target)
     if ignored is not None:
-        return f"({code} != {source.code(ignored.value)}).sum()"
+        return f"({code} != {source.code(ignored)}).sum()"
     device = f", device={code}.device" if "cuda" in source.text else ""
     return f"{use(source, 'torch.tensor')}(len({code}){device})"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, calls, dotted, use, use_module
+from ddpdoctor.fix.imports import use, use_module
+from ddpdoctor.fix.reading import DDP, INIT, LOCAL_RANK, argument, calls, dotted, may_lack_group, value_of
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import may_lack_group, value_of
-from ddpdoctor.fix.wrappers import DDP
 
 cures = ("DD802", "DD803")
 after = ("visible_devices",)
+_SET = "torch.cuda.set_device"
 
 
 def apply(case: Case) -> str:
@@ -20,50 +20,42 @@ def apply(case: Case) -> str:
     source, statement = case.source, case.statement
     environ = f"{use_module(source, 'os')}.environ"
     read = f'{environ}.get("LOCAL_RANK", 0)' if may_lack_group(source) else f'{environ}["LOCAL_RANK"]'
-    local_rank = f"int({read})"
-    chosen = case.calls("set_device")
-    if chosen:
-        given = chosen[0].args[0].value
-        value = value_of(source, given) or given
-        is_text = isinstance(value, (cst.SimpleString, cst.FormattedString))
-        if is_text and "local_rank" in source.code(value):
+    number = f"int({read})"
+    if chosen := case.calls(_SET):
+        value = value_of(source, chosen[0].args[0])
+        is_text = isinstance(value, ast.JoinedStr) or isinstance(getattr(value, "value", None), str)
+        if _is_of_local_rank(source, value):
             raise CannotPatch("it is the GPU of the local rank already")
-        source.replace(value, f"f'cuda:{{{local_rank}}}'" if is_text else local_rank)
+        source.replace(value, f"f'cuda:{{{number}}}'" if is_text else number)
         return "the GPU of the local rank"
-    elsewhere = [
-        call for call in calls(source, "set_device") if source.scope(call) is source.scope(statement)
-    ]
+    elsewhere = [call for call in calls(source, _SET) if source.scope(call) is source.scope(statement)]
     if not elsewhere:
-        inits = calls(source, "init_process_group")
+        inits = calls(source, INIT)
         if not inits:
             raise CannotPatch("init_process_group is called in another file")
-        source.insert_before(
-            source.statement(inits[0]), f"{use(source, 'torch.cuda')}.set_device({local_rank})"
-        )
+        source.insert_before(source.statement(inits[0]), f"{use(source, 'torch.cuda')}.set_device({number})")
         _leave_gpu_0(source)
         return "set_device by LOCAL_RANK"
     call = elsewhere[0]
-    for moved in (_assigned(source, call), source.statement(call)):
-        if moved is not None:
-            source.insert_before(statement, source.reindented(moved, ""))
-            source.delete(moved)
+    made = source.statement(value_of(source, call.args[0])) if dotted(call.args[0]) else None
+    for moved in (made, source.statement(call)):
+        if isinstance(moved, (ast.Assign, ast.Expr)) and moved.lineno > statement.lineno:
+            source.move_before(moved, statement)
     return "set_device before GPUs are used"
 
 
-def _assigned(source: Source, call: Node) -> Node | None:
-    """The statement that assigns what set_device is given."""
-    value = value_of(source, call.args[0].value) if dotted(call.args[0].value) else None
-    statement = source.statement(value) if value is not None else None
-    return statement if isinstance(statement, cst.SimpleStatementLine) else None
+def _is_of_local_rank(source: Source, value: Node) -> bool:
+    parts = [part.value for part in getattr(value, "values", ()) if isinstance(part, ast.FormattedValue)]
+    origins = [source.expression(part).origins for part in parts]
+    return any(it.name in LOCAL_RANK for origin in origins for it in origin.sources)
 
 
 def _leave_gpu_0(source: Source) -> None:
     """``cuda`` in place of ``cuda:0``, and the current device in place of 0 in device_ids."""
-    for string in source.all(cst.SimpleString):
-        if string.value[1:-1] == "cuda:0":
-            source.replace(string, string.value.replace("cuda:0", "cuda"))
-    current = f"{use(source, 'torch.cuda')}.current_device()"
+    for string in source.all(ast.Constant):
+        if string.value == "cuda:0":
+            source.replace(string, source.code(string).replace("cuda:0", "cuda"))
     for call in calls(source, DDP):
-        given = argument(call, "device_ids")
-        if given is not None and source.code(given.value) == "[0]":
-            source.replace(given.value, f"[{current}]")
+        given = argument(call, 1, "device_ids")
+        if given is not None and source.code(given) == "[0]":
+            source.replace(given, f"[{use(source, 'torch.cuda')}.current_device()]")

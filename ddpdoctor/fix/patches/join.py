@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import use
+from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.passes import loops_over
-from ddpdoctor.fix.values import has_group, may_lack_group
-from ddpdoctor.fix.wrappers import calls_of_wrappers
+from ddpdoctor.fix.reading import calls_of_wrappers, has_group, may_lack_group
 
 cures = ("DD106",)
-_NOTHING = "contextlib.nullcontext"
 
 
 def apply(case: Case) -> str:
@@ -22,9 +20,8 @@ def apply(case: Case) -> str:
             if not called:
                 raise CannotPatch("the loop over the uneven batches calls no wrapper by its name")
             name = source.code(called[0].func)
-            alone = (
-                f" if {has_group(source)} else {use(source, _NOTHING)}()" if may_lack_group(source) else ""
-            )
+            nothing = f"{use(source, 'contextlib.nullcontext')}()" if may_lack_group(source) else ""
+            alone = f" if {has_group(source)} else {nothing}" if nothing else ""
             source.indent_lines(loop, f"with {name}.join(){alone}:")
             joined.append(name)
     if not joined:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import calls
 
 cures = ("DD007",)
 _SPELLINGS = ("--local_rank", "--local-rank")
@@ -15,22 +13,11 @@ _SPELLINGS = ("--local_rank", "--local-rank")
 def apply(case: Case) -> str:
     """``add_argument("--local_rank", "--local-rank")``, both of which are ``args.local_rank``."""
     for source in case.scripts:
-        for call in source.all(cst.Call):
-            spelled = _spellings(source, call)
-            missing = [spelling for spelling in _SPELLINGS if spelling not in spelled.values()]
+        for call in calls(source, "add_argument"):
+            spelled = [arg for arg in call.args if getattr(arg, "value", None) in _SPELLINGS]
+            missing = [it for it in _SPELLINGS if it not in [arg.value for arg in spelled]]
             if spelled and missing:
-                last = list(spelled)[-1]
-                quote = source.code(last)[0]
-                source.replace(last, f"{source.code(last)}, {quote}{missing[0]}{quote}")
+                code = source.code(spelled[-1])
+                source.replace(spelled[-1], f"{code}, {code[0]}{missing[0]}{code[0]}")
                 return f"{missing[0]} accepted, too"
     raise CannotPatch("no parser of the script takes the option in the other spelling")
-
-
-def _spellings(source: Source, call: Node) -> dict[Node, str]:
-    """The spellings that a call of add_argument knows, by where they stand."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value != "add_argument":
-        return {}
-    strings = [
-        arg.value for arg in call.args if arg.keyword is None and isinstance(arg.value, cst.SimpleString)
-    ]
-    return {node: source.code(node)[1:-1] for node in strings if source.code(node)[1:-1] in _SPELLINGS}

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import module_of
-from ddpdoctor.fix.names import dotted
-from ddpdoctor.fix.wrappers import is_wrapped
+from ddpdoctor.fix.reading import calls, dotted, is_wrapped
+from ddpdoctor.fix.writing import module_of
 
 cures = ("DD403", "DD407")
-_METHODS = ("state_dict", "load_state_dict")
 
 
 def apply(case: Case) -> str:
     """``model.module.state_dict()`` for the wrapper's own, and the same where it is loaded."""
     source = case.source
-    changed = [
-        call.func
-        for call in source.all(cst.Call)
-        if isinstance(call.func, cst.Attribute)
-        and call.func.attr.value in _METHODS
-        and dotted(call.func.value)
-        and is_wrapped(source, call.func.value)
-    ]
-    if not any(name.attr.value == "state_dict" for name in changed):
+    called = [call.func for call in calls(source, "state_dict", "load_state_dict")]
+    changed = [it for it in called if dotted(it) and is_wrapped(source, it.value)]
+    if not any(name.attr == "state_dict" for name in changed):
         raise CannotPatch("no state of a wrapper is saved in this file")
     for name in changed:
         source.replace(name.value, module_of(source, source.code(name.value)))

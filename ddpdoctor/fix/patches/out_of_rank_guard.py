@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import plain_if, rank_guard
+from ddpdoctor.fix.reading import callers, calls, rank_guard
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import call_sites
+from ddpdoctor.fix.writing import plain_if
 from ddpdoctor.text import shorten
 
-cures = ("DD219", "DD225", "DD303", "DD405")
+cures = ("DD219", "DD225", "DD226", "DD303", "DD405")
 after = ("call_module",)
 _LONGEST = 40
 
@@ -23,48 +23,41 @@ def apply(case: Case) -> str:
         move_out(source, statement)
         return f"{shorten(source.code(statement), _LONGEST)} on every rank"
     function = source.scope(statement)
-    for call in call_sites(source, function) if function is not source.tree else ():
-        guard = rank_guard(source, call)
+    for there, call in callers(source, function):
+        guard = rank_guard(there, call)
         if guard is None:
             continue
-        if (
-            isinstance(source.statement(call).body[0], cst.Expr)
-            and source.statement(call).body[0].value is call
-        ):
-            move_out(source, source.statement(call))
+        called = there.statement(call)
+        if isinstance(called, ast.Expr) and called.value is call:
+            move_out(there, called)
         else:
-            name = f"{function.name.value}_result"
-            source.insert_before(guard, f"{name} = {source.code(call)}")
-            source.replace(call, name)
-        return f"{function.name.value} called on every rank"
+            name = f"{function.name}_result"
+            there.insert_before(guard, f"{name} = {there.code(call)}")
+            there.replace(call, name)
+        return f"{function.name} called on every rank"
     raise CannotPatch("it is under no condition by rank in this file")
 
 
 def _statement(case: Case) -> Node:
     """The statement at the line; where that is the condition itself, the only one under it, or the step."""
     source, statement = case.source, case.statement
-    if not isinstance(statement, cst.If) or source.line(statement) != case.line:
+    if not isinstance(statement, ast.If) or statement.lineno != case.line:
         return statement
-    body = list(statement.body.body) if isinstance(statement.body, cst.IndentedBlock) else []
-    steps = [inner for inner in body if ".step(" in source.code(inner)]
-    return body[0] if len(body) == 1 else next(iter(steps), statement)
+    steps = [inner for inner in statement.body if calls(source, "step", within=inner)]
+    return statement.body[0] if len(statement.body) == 1 else next(iter(steps), statement)
 
 
 def move_out(source: Source, statement: Node) -> None:
     """Move a statement in front of the condition by rank that it is under, or behind it."""
-    guard = rank_guard(source, statement)
-    assert guard is not None
-    plain_if(source, guard)
-    body = list(guard.body.body) if isinstance(guard.body, cst.IndentedBlock) else []
-    if statement not in body:
-        raise CannotPatch(f"line {source.line(statement)} is under more than the condition by rank")
+    guard = plain_if(source, rank_guard(source, statement))
+    if statement not in guard.body or not source.begins_line(statement):
+        raise CannotPatch(f"line {statement.lineno} is under more than the condition by rank")
     code = source.reindented(statement, "")
-    if body == [statement]:
+    if guard.body[0] is statement:
         source.insert_before(guard, code)
-        source.delete_lines(guard)
-    elif body[0] is statement:
-        source.insert_before(guard, code)
-        source.delete(statement)
     else:
         source.insert_after(guard, code)
+    if len(guard.body) == 1:
+        source.delete_lines(guard)
+    else:
         source.delete(statement)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import callee, use
+from ddpdoctor.fix.imports import use
+from ddpdoctor.fix.reading import calls, is_method, means, value_of
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import value_of
+from ddpdoctor.program.flow import Entity
 
 cures = ("DD304",)
 _REFUSED = "Weights only load failed"
 """How torch.load begins to say it."""
-_NAMESPACES = ("Namespace", "parse_args")
 
 
 def apply(case: Case) -> str:
@@ -22,25 +22,26 @@ def apply(case: Case) -> str:
     if not any(_REFUSED in error.message for error in raised):
         raise CannotPatch("none is known for its exception")
     source = case.source
-    saved = [call for call in source.all(cst.Call) if callee(source, call) == "save" and call.args]
-    contents = [value_of(source, call.args[0].value) or call.args[0].value for call in saved]
-    entries = [entry for content in contents for entry in source.all(cst.DictElement, within=content)]
-    plain = {entry: code for entry in entries if (code := _fields(source, entry.value))}
-    for entry, code in plain.items():
-        source.replace(entry.value, code)
+    contents = [value_of(source, call.args[0]) for call in calls(source, "torch.save") if call.args]
+    values = [value for it in contents if isinstance(it, ast.Dict) for value in it.values]
+    plain = {value: code for value in values if (code := _fields(source, value))}
+    for value, code in plain.items():
+        source.replace(value, code)
     if not plain:
         raise CannotPatch("it is not known which entry of the checkpoint is an object")
     return f"{', '.join(plain.values())} in the checkpoint"
 
 
 def _fields(source: Source, value: Node) -> str | None:
-    """The fields of argparse's options, or of a dataclass of the file; None of anything else."""
-    made = value_of(source, value) or value
-    name = callee(source, made) if isinstance(made, cst.Call) else ""
-    if name in _NAMESPACES:
+    """The fields of argparse's options, or of a dataclass of the program; None of anything else."""
+    made = value_of(source, value)
+    if is_method(made, "parse_args") or (
+        isinstance(made, ast.Call) and means(source, made.func, "argparse.Namespace")
+    ):
         return f"vars({source.code(value)})"
-    classes = (node for node in source.all(cst.ClassDef) if node.name.value == name)
-    decorators = [source.code(decorator) for class_ in classes for decorator in class_.decorators]
-    if any("dataclass" in decorator for decorator in decorators):
+    types = source.program.flow.types(source.point(value))
+    classes: list[Node] = [it.node for it in types if isinstance(it, Entity)]
+    decorators = [it.func if isinstance(it, ast.Call) else it for one in classes for it in one.decorator_list]
+    if any(means(source, it, "dataclasses.dataclass") for it in decorators):
         return f"{use(source, 'dataclasses.asdict')}({source.code(value)})"
     return None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import qualified, use
+from ddpdoctor.fix.imports import use
+from ddpdoctor.fix.reading import calls, rank
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import rank
-from ddpdoctor.fix.wrappers import wraps
+from ddpdoctor.fix.writing import with_group
 
 cures = ("DD101", "DD109")
 after = ("rank_draws",)
@@ -19,15 +18,15 @@ _OTHERS = ("random.seed", "numpy.random.seed")
 
 def apply(case: Case) -> str:
     """Behind the wrap, the seed that the line sets; else ``torch.manual_seed``, and the others that the file sets."""
-    source, call = wraps(case)[-1]
+    source, call = case.wraps()[-1]
     statement = source.statement(call)
-    seeds = [call for call in source.all(cst.Call) if qualified(source, call.func) in _OTHERS and call.args]
-    at_line = [seed for seed in seeds if source is case.source and source.line(seed) == case.line]
+    seeds = [seed for seed in calls(source, *_OTHERS) if seed.args]
+    at_line = [seed for seed in seeds if source is case.source and seed.lineno == case.line]
     lines = [] if at_line else [f"{use(source, 'torch.manual_seed')}({_of_torch(source, statement)})"]
     lines += dict.fromkeys(_again(source, statement, seed) for seed in at_line or seeds)
     line = "\n".join(lines)
     # A wrap needs a process group, so that its branch has one.
-    is_either = source.enclosing(call, cst.IfExp, cst.SimpleStatementLine) is not statement
+    is_either = any(isinstance(node, ast.IfExp) for node in source.within_function(call))
     source.insert_after(statement, with_group(source, line) if is_either else line)
     return "random numbers of each rank behind the wrap"
 
@@ -38,8 +37,8 @@ def _of_torch(source: Source, at: Node) -> str:
 
 def _again(source: Source, at: Node, seed: Node) -> str:
     """A seed as it is set, with the rank; by that of torch where it is set in another function."""
-    value = seed.args[0].value
-    if isinstance(value, cst.Integer) or source.scope(seed) is source.scope(at):
+    value, function = seed.args[0], source.code(seed.func)
+    if isinstance(value, ast.Constant) or source.scope(seed) is source.scope(at):
         first = "" if source.code(value) == "0" else f"{source.code(value)} + "
-        return f"{source.code(seed.func)}({first}{rank(source, at, plain=True)})"
-    return f"{use(source, qualified(source, seed.func) or '')}(({_of_torch(source, at)}) % 2**32)"
+        return f"{function}({first}{rank(source, at, plain=True)})"
+    return f"{function}(({_of_torch(source, at)}) % 2**32)"

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import mean, means, rank_guard
-from ddpdoctor.fix.names import callee, dotted
+from ddpdoctor.fix.reading import assigned, dotted, free, names_in, rank_guard, value_of
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import assignments, free, value_of
+from ddpdoctor.fix.writing import mean, means_of
+from ddpdoctor.program import Origin
+from ddpdoctor.program.flow import Entity
 
 cures = ("DD208", "DD502")
-_NUMBERS = re.compile(r"loss|acc|correct|error|score|metric|val|total|perplexity|f1|auc", re.IGNORECASE)
-
-_OTHERS = re.compile(r"loader|set$|path|file|dir|name|best|fn$|criterion|meter|evaluat|step", re.IGNORECASE)
-"""Names that are like those of metrics."""
 
 
 def apply(case: Case) -> str:
@@ -25,13 +20,13 @@ def apply(case: Case) -> str:
     source, statement = case.source, case.statement
     plateau = [call for call in case.calls("step") if call.args]
     if plateau:
-        value = plateau[0].args[0].value
+        value = plateau[0].args[0]
         metric = free(source, statement, "metric")
         source.insert_before(statement, mean(source, statement, source.code(value), metric))
         source.replace(value, metric)
         return "the mean over ranks for the scheduler"
-    chooses = isinstance(statement, cst.If)
-    guard = rank_guard(source, statement.body if chooses else statement)
+    chooses = isinstance(statement, ast.If)
+    guard = rank_guard(source, statement.body[0] if chooses else statement)
     if guard is None and not _calls_helper(source, statement):
         raise CannotPatch("the number is used under no condition by rank")
     used = metrics(source, statement.test)[:1] if chooses else metrics(source, statement)
@@ -43,21 +38,23 @@ def apply(case: Case) -> str:
     if quotient is not None:
         names = [source.code(quotient.left), source.code(quotient.right)]
     at = source.statement(quotient) if quotient is not None else guard
-    source.insert_before(at, means(source, at, names))
+    source.insert_before(at, means_of(source, at, names))
     return f"the mean of {', '.join(names)} over ranks"
 
 
 def _calls_helper(source: Source, statement: Node) -> bool:
     """Whether a function of the script prints or keeps the number: then the condition by rank stands in there."""
-    functions = {function.name.value for function in source.all(cst.FunctionDef)}
-    return any(callee(source, call) in functions for call in source.all(cst.Call, within=statement))
+    calls = source.all(ast.Call, within=statement)
+    return any(
+        isinstance(it, Entity) for call in calls for it in source.program.flow.called(source.point(call))
+    )
 
 
 def _quotient(source: Source, guard: Node, names: list[str]) -> Node | None:
     """The ``correct / total`` that the number is: ranks may have different counts, so that these are reduced."""
-    values = (value for target, value in assignments(source, guard) if [dotted(target)] == names)
-    value = next(values, None)
-    if not isinstance(value, cst.BinaryOperation) or not isinstance(value.operator, cst.Divide):
+    reads = [it for it in names_in(source, guard) if [source.code(it)] == names]
+    value = assigned(source, reads[0]) if reads else None
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
         return None
     sides, all_come = (value.left, value.right), rank_guard(source, value) is None
     return value if all_come and all(_is_sum(source, side) for side in sides) else None
@@ -66,51 +63,42 @@ def _quotient(source: Source, guard: Node, names: list[str]) -> Node | None:
 def _is_sum(source: Source, side: Node) -> bool:
     """Whether it is a plain number that the function adds up."""
     within, name = source.scope(side), dotted(side)
-    sums = any(dotted(node.target) == name for node in source.all(cst.AugAssign, within=within))
-    is_tensor = any(dotted(node.value) == name for node in source.all(cst.Attribute, within=within))
+    sums = any(dotted(node.target) == name for node in source.all(ast.AugAssign, within=within))
+    is_tensor = any(dotted(node.value) == name for node in source.all(ast.Attribute, within=within))
     return sums and not is_tensor
 
 
 def metrics(source: Source, within: Node) -> list[str]:
-    """The variables of metrics, and entries of dictionaries of metrics: of a condition, or of what is printed."""
-    names = [node for node in source.all(cst.Name, within=within) if _is_assigned(source, node)]
-    numbers = [number for name in names for number in _numbers(source, name)]
-    return [
-        number for number in dict.fromkeys(numbers) if _NUMBERS.search(number) and not _OTHERS.search(number)
-    ]
+    """The numbers that each rank computes of its own data, of a condition or of what is printed: variables, and
+    entries of dictionaries; not what the statement itself keeps for later, as the best so far."""
+    around = source.statement(within)
+    kept = {dotted(target) for node in source.all(ast.Assign, within=around) for target in node.targets}
+    reads = [it for it in names_in(source, within) if dotted(it) not in kept and _is_variable(source, it)]
+    own = [it for it in reads if _is_of_own_data(source, it)]
+    own = own or [it for it in reads if Origin.UNKNOWN in source.expression(it).origins.kinds]
+    return list(dict.fromkeys(number for name in own for number in _numbers(source, name)))
+
+
+def _is_variable(source: Source, name: Node) -> bool:
+    """Whether it is read as a value, and is no object whose attributes or methods are."""
+    parent = source.file.parents[name]
+    is_called = isinstance(parent, ast.Call) and parent.func is name
+    is_owner = isinstance(name, ast.Attribute) or isinstance(parent, ast.Attribute)
+    return not is_called and not is_owner
+
+
+def _is_of_own_data(source: Source, value: Node) -> bool:
+    """Whether it is computed of a DataLoader's batches, or of the part of random numbers or files that a rank takes."""
+    kinds = source.expression(value).origins.kinds
+    parts = kinds & {Origin.RANDOM, Origin.FILES}
+    return Origin.OWN_DATA in kinds or (Origin.RANK in kinds and bool(parts))
 
 
 def _numbers(source: Source, name: Node) -> list[str]:
-    """``loss``, or ``metrics["loss"]`` where the variable has entries; none where it has attributes."""
-    around = next(source.above(name))
-    if isinstance(around, cst.Subscript) and around.value is name:
-        key = around.slice[0].slice if len(around.slice) == 1 else None
-        is_entry = isinstance(key, cst.Index) and isinstance(key.value, cst.SimpleString)
-        return [source.code(around)] if is_entry else []
-    if isinstance(around, cst.Attribute) and around.value is name:
-        return []
-    return [f"{name.value}[{key}]" for key in _keys(source, name)] or [name.value]
-
-
-def _keys(source: Source, name: Node) -> list[str]:
-    """The keys of the dictionary that the function returns whose value a variable has."""
-    value = value_of(source, name)
-    called = callee(source, value) if isinstance(value, cst.Call) else None
-    for function in source.all(cst.FunctionDef):
-        for leave in source.all(cst.Return, within=function) if function.name.value == called else ():
-            if isinstance(leave.value, cst.Dict):
-                return [
-                    source.code(entry.key)
-                    for entry in leave.value.elements
-                    if isinstance(entry, cst.DictElement)
-                ]
-    return []
-
-
-def _is_assigned(source: Source, name: Node) -> bool:
-    """Whether it is a variable that was assigned here, by itself or beside others."""
-    for target, _ in assignments(source, name):
-        elements = target.elements if isinstance(target, (cst.Tuple, cst.List)) else ()
-        if name.value in (dotted(target), *(dotted(element.value) for element in elements)):
-            return True
-    return False
+    """``loss``, ``metrics["loss"]``, or each entry of ``metrics`` that a rank computed of its own data."""
+    made = value_of(source, name)
+    if not isinstance(made, ast.Dict):
+        return [source.code(name)]
+    entries = [(key, value) for key, value in zip(made.keys, made.values, strict=True) if key is not None]
+    own = [key for key, value in entries if _is_of_own_data(source, value)]
+    return [f"{source.code(name)}[{source.code(key)}]" for key in own]

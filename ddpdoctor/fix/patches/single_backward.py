@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.reading import is_method
 from ddpdoctor.fix.source import Node, Source
 
 cures = ("DD207",)
@@ -14,29 +15,19 @@ cures = ("DD207",)
 def apply(case: Case) -> str:
     """Put both losses into the second backward."""
     source, statement = case.source, case.statement
-    second = _backward(statement)
-    block = source.block(statement)
-    earlier = [other for other in block[: block.index(statement)] if _backward(other) is not None]
-    if second is None or not earlier:
+    earlier = [other for other in source.before(statement) if _is_backward(other)]
+    if not _is_backward(statement) or not earlier:
         raise CannotPatch("no other backward is beside it")
-    first = _backward(earlier[-1])
-    assert first is not None
-    both = f"({_term(source, first)} + {_term(source, second)}).backward()"
-    source.replace(second, both)
+    terms = [_term(source, other.value.func.value) for other in (earlier[-1], statement)]
+    source.replace(statement.value, f"({' + '.join(terms)}).backward()")
     source.delete(earlier[-1])
     return "one backward of both losses"
 
 
-def _backward(statement: Node) -> Node | None:
-    """The call of backward that a statement is."""
-    body = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-    call = body.value if isinstance(body, cst.Expr) else None
-    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
-        return None
-    return call if call.func.attr.value == "backward" else None
+def _is_backward(statement: Node) -> bool:
+    return isinstance(statement, ast.Expr) and is_method(statement.value, "backward")
 
 
-def _term(source: Source, call: Node) -> str:
-    value = call.func.value
+def _term(source: Source, value: Node) -> str:
     code = source.code(value)
-    return f"({code})" if isinstance(value, (cst.BinaryOperation, cst.IfExp)) and value.lpar else str(code)
+    return f"({code})" if isinstance(value, (ast.BinOp, ast.IfExp)) else code

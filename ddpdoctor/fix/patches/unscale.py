@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import libcst as cst
-
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import calls
 
 cures = ("DD217",)
 
@@ -14,15 +12,15 @@ cures = ("DD217",)
 def apply(case: Case) -> str:
     """Call ``unscale_`` behind the backward, or right before the clipping that the finding names."""
     source, statement = case.source, case.statement
-    steps = [call for call in _methods(source, statement, "step") if call.args]
+    scope = source.scope(statement)
+    steps = [call for call in calls(source, "step", within=scope) if call.args]
     if not steps:
         raise CannotPatch("no step of a GradScaler is in this function")
-    scaler, optimizer = source.code(steps[0].func.value), source.code(steps[0].args[0].value)
-    for call in _methods(source, statement, "unscale_"):
+    line = f"{source.code(steps[0].func.value)}.unscale_({source.code(steps[0].args[0])})"
+    for call in calls(source, "unscale_", within=scope):
         source.delete(source.statement(call))
-    line = f"{scaler}.unscale_({optimizer})"
-    if steps[0] in source.all(cst.Call, within=statement):
-        backwards = [source.statement(call) for call in _methods(source, statement, "backward")]
+    if source.statement(steps[0]) is statement:
+        backwards = [source.statement(call) for call in calls(source, "backward", within=scope)]
         inside = [backward for backward in backwards if backward in source.block(statement)]
         if not inside:
             raise CannotPatch("the backward is not beside the step")
@@ -30,12 +28,3 @@ def apply(case: Case) -> str:
     else:
         source.insert_before(statement, line)
     return f"{line} before the clipping"
-
-
-def _methods(source: Source, at: Node, name: str) -> list[Node]:
-    """The calls of a method in the same function."""
-    return [
-        call
-        for call in source.all(cst.Call, within=source.scope(at))
-        if isinstance(call.func, cst.Attribute) and call.func.attr.value == name
-    ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.wrappers import DDP
+from ddpdoctor.fix.reading import DDP
 
 cures = ("DD223",)
 
@@ -11,9 +13,9 @@ cures = ("DD223",)
 def apply(case: Case) -> str:
     """Take the wrap away."""
     source, call = case.call_at(case.finding.where, DDP)
-    statement = source.statement(call)
-    module = source.code(call.args[0].value)
-    if source.code(statement).replace(" ", "") == f"{module}={source.code(call)}".replace(" ", ""):
+    statement, module = source.statement(call), source.code(call.args[0])
+    is_alone = isinstance(statement, ast.Assign) and statement.value is call
+    if is_alone and [source.code(target) for target in statement.targets] == [module]:
         source.delete(statement)
     else:
         source.replace(call, module)

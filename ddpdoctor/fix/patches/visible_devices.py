@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
-import libcst as cst
-
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.patches.group_of_launcher import set_variables
 
 cures = ("DD801", "DD802")
-_HIDES = re.compile(r"os\.environ\[.CUDA_VISIBLE_DEVICES.\] = ")
 
 
 def apply(case: Case) -> str:
     """Take the assignment of CUDA_VISIBLE_DEVICES away."""
     source = case.source
-    hides = [node for node in source.all(cst.SimpleStatementLine) if _HIDES.match(source.code(node))]
+    hides = set_variables(source, "CUDA_VISIBLE_DEVICES")
     if not hides:
         raise CannotPatch("CUDA_VISIBLE_DEVICES is not set in this file")
     for statement in hides:

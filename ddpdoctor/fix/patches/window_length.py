@@ -2,56 +2,47 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.names import argument, dotted
+from ddpdoctor.fix.reading import argument, free, means
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import free
 
 cures = ("DD210",)
 
 
 def apply(case: Case) -> str:
     """``min(window, len(loader) - start)`` in place of the window."""
-    source = case.source
-    loop = case.loop
+    source, loop = case.source, case.loop
     given = loop.iter
-    if (
-        not isinstance(given, cst.Call)
-        or dotted(given.func) != "enumerate"
-        or not isinstance(loop.target, cst.Tuple)
-    ):
+    is_counted = isinstance(given, ast.Call) and means(source, given.func, "builtins.enumerate")
+    if not is_counted or not isinstance(loop.target, ast.Tuple):
         raise CannotPatch("the loop does not number its micro-batches by enumerate")
-    number, batches = source.code(loop.target.elements[0].value), source.code(given.args[0].value)
-    start = argument(given, "start", 1)
-    first = source.code(start.value) if start else "0"
-    ends = [node for node in source.all(cst.Comparison, within=loop) if _modulo(source, node)]
+    number, batches = source.code(loop.target.elts[0]), source.code(given.args[0])
+    start = argument(given, 1, "start")
+    first = source.code(start) if start is not None else "0"
+    ends = [node for node in source.all(ast.Compare, within=loop) if _modulo(source, node)]
     if not ends:
         raise CannotPatch("the end of a window is not a condition by its number")
     window = _modulo(source, ends[0])
-    position = number if first == "0" else f"({number} - {first})"
-    divided = [
-        node.right
-        for node in source.all(cst.BinaryOperation, within=loop)
-        if isinstance(node.operator, cst.Divide) and source.code(node.right) == window
-    ]
+    quotients = [node for node in source.all(ast.BinOp, within=loop) if isinstance(node.op, ast.Div)]
+    divided = [node.right for node in quotients if source.code(node.right) == window]
     if not divided:
         raise CannotPatch("the loss is not divided by the window")
-    length, size = free(source, loop, "length"), window
-    lines = ""
+    position = number if first == "0" else f"({number} - {first})"
+    length, size, lines = free(source, loop, "length"), window, ""
     if not window.isidentifier():
         size = free(source, loop, "window")
         lines = f"{size} = {window}\n"
-    source.insert_first(
-        loop, f"{lines}{length} = min({size}, len({batches}) - {position} // {size} * {size})"
-    )
+    least = f"min({size}, len({batches}) - {position} // {size} * {size})"
+    source.insert_first(loop, f"{lines}{length} = {least}")
     for node in divided:
         source.replace(node, length)
     for end in ends:
-        statement = source.statement(end)
-        if f"len({batches})" not in source.code(statement).partition("\n")[0]:
+        around = source.statement(end)
+        within = getattr(around, "test", around)
+        if f"len({batches})" not in source.code(within):
             done = f"{number} + 1" if first == "0" else number
             source.replace(end, f"{source.code(end)} or {done} == len({batches})")
     return "windows divided by their true length"
@@ -59,6 +50,5 @@ def apply(case: Case) -> str:
 
 def _modulo(source: Source, node: Node) -> str:
     """``n`` of ``x % n == 0``; empty for anything else."""
-    left = node.left
-    is_modulo = isinstance(left, cst.BinaryOperation) and isinstance(left.operator, cst.Modulo)
-    return str(source.code(left.right)) if is_modulo else ""
+    is_modulo = isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mod)
+    return source.code(node.left.right) if is_modulo else ""

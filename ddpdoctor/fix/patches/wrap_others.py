@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.guards import with_group
-from ddpdoctor.fix.names import DIST, dotted, use
+from ddpdoctor.fix.imports import DIST, use
+from ddpdoctor.fix.reading import (
+    DDP,
+    assigned_to,
+    calls,
+    dotted,
+    is_wrapped,
+    means,
+    models_of,
+    optimizers,
+    value_of,
+    world_size,
+)
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.values import value_of, world_size
-from ddpdoctor.fix.wrappers import TORCH_DDP, assigned_to, is_wrapped, models_of, optimizers
+from ddpdoctor.fix.writing import with_group
 
 cures = ("DD203",)
 
@@ -25,41 +35,36 @@ def apply(case: Case) -> str:
 
 
 def _wrap(source: Source) -> list[str]:
+    models = [model for made in optimizers(source) for model in models_of(made) if dotted(model)]
     titles = []
-    for model in [model for made in optimizers(source) for model in models_of(source, made) if dotted(model)]:
+    for name, model in {source.code(model): model for model in models}.items():
         value = value_of(source, model)
-        title = f"{source.code(model)} wrapped, too"
-        if isinstance(value, cst.Call) and not is_wrapped(source, model) and title not in titles:
-            source.replace(value, f"{use(source, TORCH_DDP)}({source.code(value)})")
-            titles.append(title)
+        if isinstance(value, ast.Call) and not is_wrapped(source, model):
+            source.replace(value, f"{use(source, DDP)}({source.code(value)})")
+            titles.append(f"{name} wrapped, too")
     return titles
 
 
 def _average(case: Case, source: Source) -> list[str]:
     """Parameters that are none of a module: their gradients are averaged before the optimizer takes its step."""
     statement = _step(source) or case.statement
-    names = [
-        name.value
-        for made in optimizers(source)
-        for name in source.all(cst.Name, within=made)
-        if _is_parameter(source, value_of(source, name))
-    ]
-    for name in dict.fromkeys(names):
+    read = [name for made in optimizers(source) for name in source.all(ast.Name, within=made)]
+    names = dict.fromkeys(name.id for name in read if _is_parameter(source, value_of(source, name)))
+    for name in names:
         reduced = f"{use(source, f'{DIST}.all_reduce')}({name}.grad)"
         mean = f"{name}.grad /= {world_size(source, statement, plain=True)}"
         source.insert_before(statement, with_group(source, f"{reduced}\n{mean}"))
-    return [f"the gradient of {name} averaged" for name in dict.fromkeys(names)]
+    return [f"the gradient of {name} averaged" for name in names]
 
 
 def _step(source: Source) -> Node | None:
     """The first statement in which an optimizer of this file takes a step."""
-    for made in optimizers(source):
-        step = f"{source.code(assigned_to(source, made))}.step"
-        for call in source.all(cst.Call):
-            if dotted(call.func) == step:
-                return source.statement(call)
-    return None
+    owners = {assigned_to(source, made) for made in optimizers(source)}
+    steps = [call for call in calls(source, "step") if source.code(call.func).rpartition(".")[0] in owners]
+    return source.statement(steps[0]) if steps else None
 
 
-def _is_parameter(source: Source, value: Node | None) -> bool:
-    return isinstance(value, cst.Call) and (dotted(value.func) or "").endswith("Parameter")
+def _is_parameter(source: Source, value: Node) -> bool:
+    return isinstance(value, ast.Call) and means(
+        source, value.func, "torch.nn.Parameter", "torch.nn.parameter.Parameter"
+    )
