@@ -113,7 +113,7 @@ ROWS = {
     "exist_ok": Arguments(
         ("DD020",),
         "exist_ok=True for the folder",
-        _at_line("os.makedirs", "os.mkdir", "mkdir"),
+        _at_line("os.makedirs", "mkdir"),
         sets=("exist_ok", "True"),
         instead={"os.mkdir": "os.makedirs"},
     ),
