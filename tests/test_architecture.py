@@ -22,7 +22,12 @@ MAY_IMPORT = {
     "secret.py": (),
     "text.py": ("ddpdoctor.secret",),
     "launch.py": (),
-    "program": ("ddpdoctor.model", "ddpdoctor.program", "ddpdoctor.recorder.launchers"),
+    "program": (
+        "ddpdoctor.model",
+        "ddpdoctor.program",
+        "ddpdoctor.recorder.launchers",
+        "ddpdoctor.recorder.operations",
+    ),
     "report": (
         "ddpdoctor.figures",
         "ddpdoctor.model",

@@ -12,6 +12,7 @@ from pathlib import Path
 from ddpdoctor.blame.frames import Frame, function, of_script, where_of
 from ddpdoctor.blame.hang_snapshot import Doing, Process
 from ddpdoctor.model import Where
+from ddpdoctor.recorder.operations import OPERATIONS, Kind
 
 
 class PlaceKind(str, Enum):
@@ -99,7 +100,7 @@ _NAMED = {
     "new_subgroups_by_enumeration": (PlaceKind.GROUP, "new_subgroups_by_enumeration"),
     "destroy_process_group": (PlaceKind.DESTROY, "destroy_process_group"),
 }
-OF_TWO = ("send", "recv", "isend", "irecv", "batch_isend_irecv", "send_object_list", "recv_object_list")
+OF_TWO = tuple(operation.name for operation in OPERATIONS if operation.kind is Kind.PAIR)
 """Operations of two ranks, which the others have no part in."""
 _WAITING_IN = (
     *("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py"),

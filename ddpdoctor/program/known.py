@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from ddpdoctor.recorder.operations import OPERATIONS
+
 
 class Origin(Enum):
     """Where a value comes from, as far as it may differ between ranks."""
@@ -153,14 +155,7 @@ def origin_of(name: str) -> Origin | None:
 
 
 REDUCES = {
-    "torch.distributed.all_reduce": (0, "tensor"),
-    "torch.distributed.broadcast": (0, "tensor"),
-    "torch.distributed.all_gather": (0, "tensor_list"),
-    "torch.distributed.all_gather_into_tensor": (0, "output_tensor"),
-    "torch.distributed.all_gather_object": (0, "object_list"),
-    "torch.distributed.broadcast_object_list": (0, "object_list"),
-    "torch.distributed.all_reduce_coalesced": (0, "tensors"),
-    "torch.distributed.all_gather_coalesced": (0, "output_tensor_lists"),
+    **{f"torch.distributed.{operation.name}": operation.fills for operation in OPERATIONS if operation.fills},
     "horovod.torch.allreduce_": (0, "tensor"),
     "horovod.torch.broadcast_": (0, "tensor"),
 }

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 
+from ddpdoctor.recorder.operations import Kind, kind_of
 from ddpdoctor.trace.recording import Recording
-
-_ALL_WAIT = ("barrier", "all_reduce", "all_gather", "all_to_all", "reduce_scatter")
-_FROM_ONE = ("broadcast", "scatter")
-_NOT_OF_ALL = ("send", "recv")
 
 
 class HappensBefore:
@@ -46,17 +43,15 @@ def _moments(recording: Recording) -> Iterator[tuple[Hashable, tuple[float, int 
 
     Numbers count the calls of a group, of which every member makes the same.
     """
-    calls = [
-        call for call in recording.collectives if not any(word in call.operation for word in _NOT_OF_ALL)
-    ]
+    calls = [call for call in recording.collectives if kind_of(call.operation) is not Kind.PAIR]
     places: Counter[tuple[int, ...] | None] = Counter()
     for call in calls:
         number = places[call.group] if call.number is None else call.number
         places[call.group] += 1
         key = ("collective", call.group, number, call.operation)
-        if any(word in call.operation for word in _ALL_WAIT):
+        if kind_of(call.operation) is Kind.ALL:
             yield key, (call.time, None)
-        elif any(word in call.operation for word in _FROM_ONE) and call.peer is not None:
+        elif kind_of(call.operation) is Kind.FROM_ONE and call.peer is not None:
             yield key, (call.time, call.peer)
     for step in recording.steps:
         for backward in step.backwards:

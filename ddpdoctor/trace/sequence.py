@@ -15,6 +15,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
+from ddpdoctor.recorder.operations import OPERATIONS
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.instances import line_of
@@ -23,10 +24,7 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import is_repeated_with
 from ddpdoctor.trace.training import TrainingStep
 
-OF_ONE_SIZE = (
-    *("all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base"),
-    *("gather", "reduce_scatter", "reduce_scatter_tensor"),
-)
+OF_ONE_SIZE = tuple(operation.name for operation in OPERATIONS if operation.one_size)
 """Operations whose tensors have one size on all ranks."""
 
 

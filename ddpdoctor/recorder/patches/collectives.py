@@ -17,6 +17,7 @@ from ..digest import is_plain, unseen
 from ..events.training import Collective
 from ..flattened import first_gradient_inside, first_weight_inside
 from ..guard import guarded
+from ..operations import BY_NAME, Kind, names
 from ..session import Session
 from ..training import Training
 from ..where import Where
@@ -26,26 +27,8 @@ _RECORDER = f"{__name__.partition('.patches.')[0]}."
 _MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
 _DIFFERENTIABLE = "torch.distributed.nn.functional"
 _FUNCTIONAL = "torch.distributed._functional_collectives"
-_NAMES = (
-    *("all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "barrier", "monitored_barrier"),
-    *("all_gather", "all_gather_into_tensor", "_all_gather_base"),
-    *("all_gather_coalesced", "all_gather_single"),
-    *("gather", "scatter", "all_to_all", "all_to_all_single"),
-    *("reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "reduce_scatter_single"),
-    *("send", "recv", "isend", "irecv", "batch_isend_irecv"),
-    *("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list"),
-    *("send_object_list", "recv_object_list"),
-)
-_OF_NN = ("all_reduce", "all_gather", "_all_gather_base", "broadcast", "reduce", "gather", "scatter")
-_OF_NN_MORE = ("reduce_scatter", "all_to_all", "all_to_all_single")
-_OF_FUNCTIONAL = ("all_reduce", "all_gather_tensor", "broadcast", *_OF_NN_MORE[2:], "reduce_scatter_tensor")
-_REDUCING = ("all_reduce", "reduce", "reduce_scatter", "_reduce_scatter")
-_GIVEN_FIRST = ("all_gather", "_all_gather", "reduce_scatter", "_reduce_scatter", "all_to_all")
-"""Those whose first argument is the output and whose second is what the rank gives."""
 _TENSORS = ("tensor", "input_tensor", "input", "tensors", "input_list", "gather_list", "obj", "object_list")
 _PEERS = ("src", "dst", "group_src", "group_dst")
-_PEER_SECOND = ("broadcast", "send", "recv", "isend", "irecv", "broadcast_object_list", "reduce")
-_BETWEEN_TWO = ("send", "recv")
 _MOST = 20_000
 """Collectives that are written down; of one line the first, and then those that come seldom."""
 _MOST_OF_LINE = 64
@@ -92,7 +75,7 @@ class _Collectives:
         self.training.collectives += 1
         group = self._group(args, kwargs)
         # Every rank of a group makes the same calls, those between two ranks apart.
-        counted = int(not any(word in name for word in _BETWEEN_TWO))
+        counted = int(BY_NAME[name].kind is not Kind.PAIR)
         number = self.numbers[id(group)] = self.numbers.get(id(group), -1) + counted
         self.depth += 1
         call = self.open = _Call(name, group, self.session.here(), number, self.training.collectives)
@@ -135,11 +118,11 @@ class _Collectives:
         tensor = self._given(name, args, kwargs)
         fields: dict[str, Any] = {"differentiable": differentiable}
         peer = next((kwargs[key] for key in _PEERS if key in kwargs), None)
-        if peer is None and name in _PEER_SECOND:
+        if peer is None and BY_NAME[name].peer:
             peer = args[1] if len(args) > 1 else None
         if isinstance(peer, int):
             fields["peer"] = peer
-        if name.startswith(_REDUCING):
+        if BY_NAME[name].reduces:
             fields["reduce"] = self._operation(args, kwargs)
         if tensor is not None:
             fields |= {"shape": tuple(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", "")}
@@ -149,7 +132,7 @@ class _Collectives:
 
     def _given(self, name: str, args: Any, kwargs: Any) -> Any:
         """The tensor that the rank gives."""
-        listed = [*(args[1:2] if name.startswith(_GIVEN_FIRST) and len(args) > 1 else ()), *args]
+        listed = [*(args[1:2] if BY_NAME[name].output_first and len(args) > 1 else ()), *args]
         for value in (*listed, *(kwargs[key] for key in _TENSORS if key in kwargs)):
             first = value[0] if isinstance(value, list | tuple) and value else value
             first = first.tensor if type(first).__name__ == "P2POp" else first
@@ -285,13 +268,11 @@ def install(session: Session) -> None:
     if not session.torch.distributed.is_available():
         return
     collectives = _Collectives(session)
-    for name in _NAMES:
+    for name in names("core"):
         session.patch_function(_MODULES, name, functools.partial(_watch, collectives, name, False))
     later = functools.partial(_install_later, collectives)
-    session.when_imported(
-        _DIFFERENTIABLE, functools.partial(later, _DIFFERENTIABLE, (*_OF_NN, *_OF_NN_MORE), True)
-    )
-    session.when_imported(_FUNCTIONAL, functools.partial(later, _FUNCTIONAL, _OF_FUNCTIONAL, False))
+    session.when_imported(_DIFFERENTIABLE, functools.partial(later, _DIFFERENTIABLE, names("nn"), True))
+    session.when_imported(_FUNCTIONAL, functools.partial(later, _FUNCTIONAL, names("functional"), False))
 
 
 def _install_later(
