@@ -46,13 +46,26 @@ class Launch:
     standalone: bool = False
     """Whether torchrun is to find a port by itself whatever else was given."""
     by_launch_line: bool = False
-    """Whether a launch line starts the ranks, which has a master port of its own."""
+    """Whether a launch line starts the ranks; it chooses the master port."""
     timeout: float = 120.0
     """The time limit of the whole check."""
     imagined: Imagined | None = None
     """The job that the script is to see, where most of its ranks are not processes."""
     explicit: frozenset[str] = frozenset()
     """The fields that the user gave as an option; the others are defaults or come from the environment."""
+
+    @property
+    def finds_port(self) -> bool:
+        """Whether torchrun is to take a free port by itself, which no other process can take in between."""
+        chosen = self.rendezvous or self.explicit & {"master_addr", "master_port"}
+        return self.standalone or (self.nnodes == 1 and not chosen)
+
+    @property
+    def listens_on_master_port(self) -> bool:
+        """Whether rank 0 is to listen on the master port; a launch line on one node does on the port that it names."""
+        if self.by_launch_line and self.nnodes == 1:
+            return "master_port" in self.explicit
+        return not self.finds_port and dict(self.rendezvous).get("backend", "static") in ("static", "c10d")
 
     @property
     def min_nodes(self) -> int:

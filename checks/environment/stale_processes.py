@@ -118,6 +118,8 @@ def _gpus_by_pid(host: Host) -> dict[int, list[int]]:
 
 def _only_holds_port(host: Host, process: Process, gpus: Mapping[int, list[int]]) -> bool:
     """Whether the check of the master port names this process already."""
+    if not host.launch.listens_on_master_port:
+        return False
     listeners = host.system.listeners(host.launch.master_port)
     return process.pid not in gpus and any(
         listener.process and listener.process.pid == process.pid for listener in listeners

@@ -1,10 +1,11 @@
 import errno
 import re
+from collections.abc import Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.host import Host
-from ddpdoctor.host.system import Listener, Process
+from ddpdoctor.host.system import Listener
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped
@@ -25,9 +26,10 @@ class PortInUse(Check):
     """The master port is taken, privileged, or inside the ephemeral range.
 
     What it finds:
-        Rank 0 cannot listen on MASTER_PORT: another process uses it (reported with pid, command and user), or only
-        root may use it. A port inside the ephemeral range is free now, and the kernel may give it to any outgoing
-        connection before the job starts.
+        Rank 0 cannot listen on the master port of this launch: another process uses it (reported with pid, command
+        and user), or only root may use it. A port inside the ephemeral range is free now, and the kernel may give it
+        to any outgoing connection before the job starts. On one node without --master-port, ddpdoctor lets torchrun
+        take a free port, so no port is judged; a taken port that MASTER_PORT names is then information.
 
     Why it matters:
         Rank 0's store has to listen on the port. If another process does, mostly another job on the node, a second
@@ -55,9 +57,8 @@ class PortInUse(Check):
         port, system = host.launch.master_port, host.system
         if host.launch.node_rank != 0:
             return Skipped("rank 0 listens on another node")
-        named = "master_port" in host.launch.explicit or "MASTER_PORT" in system.environ
-        if host.launch.by_launch_line and not named:
-            return Skipped("the launch line chooses the port")
+        if not host.launch.listens_on_master_port:
+            return self._named_by_variable(host)
         error = system.try_bind("", port)
         if error == errno.EADDRINUSE and not system.listeners(port):
             error = system.try_bind("", port)  # another check tried it at the same moment
@@ -79,12 +80,30 @@ class PortInUse(Check):
             )
         return Passed(f"port {port} is free")
 
+    def _named_by_variable(self, host: Host) -> Judgement:
+        """Of a port that the launch does not use, or may not use, at most that a variable names one in vain."""
+        launch, system = host.launch, host.system
+        chosen = (
+            "the launch line chooses the port" if launch.by_launch_line else "the launch takes a free port"
+        )
+        named = system.environ.get("MASTER_PORT") == str(launch.master_port)
+        owners = system.listeners(launch.master_port) if named else ()
+        if not owners:
+            return Skipped(chosen)
+        return self.info(
+            f"port {launch.master_port}, which MASTER_PORT names, is taken by {_name(owners)}",
+            why=f"A launch that reads MASTER_PORT fails with EADDRINUSE. Here {chosen}.",
+            fix="unset MASTER_PORT",
+            evidence=tuple(Evidence(_describe(owner)) for owner in owners),
+            about=Kind.PORT.of(launch.master_port),
+        )
+
     def _taken(self, host: Host) -> Finding:
         port = host.launch.master_port
         owners = host.system.listeners(port)
         known = [owner.process for owner in owners if owner.process]
         return self.fail(
-            f"port {port} is taken by {_name(known)}",
+            f"port {port} is taken by {_name(owners)}",
             fix=f"torchrun --master-port {host.system.free_port()} ..., or torchrun --standalone ... on one node"
             + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
             evidence=tuple(Evidence(_describe(owner)) for owner in owners),
@@ -137,7 +156,8 @@ def _ephemeral_range(host: Host) -> tuple[int, int]:
     return (int(fields[0]), int(fields[1])) if len(fields) == 2 else (0, -1)
 
 
-def _name(known: list[Process]) -> str:
+def _name(owners: Sequence[Listener]) -> str:
+    known = [owner.process for owner in owners if owner.process]
     return f"pid {known[0].pid} ({known[0].user})" if known else "another user's process"
 
 

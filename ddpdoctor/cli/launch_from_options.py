@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ddpdoctor.cli.errors import UsageError
@@ -15,6 +17,11 @@ from ddpdoctor.launch import DEFAULT_MASTER_PORT, UNNUMBERED, Launch
 RANKS_ON_ONE_CPU = 24
 """Every rank talks to every other, so the work grows with the square of their number and the most that end within
 the default time limit with the root of the CPUs. On two busy CPUs 32 ranks took 158 s, 48 did not end in 300 s."""
+
+_LAUNCHER = re.compile(
+    r"-- (?:\S*/)?(?:torchrun|accelerate|deepspeed|python\S*( -\S+)* -m torch\.distributed\.(?:run|launch))\s"
+)
+_PORT_OF_LINE = re.compile(r" --(?:master[-_]port|main_process_port)[= ](?P<port>[1-9]\d{0,4})\b")
 
 
 def launch_of(options: LaunchOptions, host: Host) -> Launch:
@@ -44,6 +51,19 @@ def launch_of(options: LaunchOptions, host: Host) -> Launch:
         explicit=frozenset(name for name, value in given.items() if value),
     )
     return replace(launch, rendezvous=_elastic_rendezvous(launch)) if launch.spare_nodes else launch
+
+
+def with_port_of_line(launch: Launch, words: Sequence[str]) -> Launch:
+    """The launch with the master port that a launch line names to a launcher of torch's kind; else with none."""
+    line, script, _ = " ".join(words).partition(".py")
+    match = (
+        _PORT_OF_LINE.search(line)
+        if script and _LAUNCHER.match(line) and "--standalone" not in line
+        else None
+    )
+    if match is None:
+        return replace(launch, explicit=launch.explicit - {"master_port"})
+    return replace(launch, master_port=int(match["port"]), explicit=launch.explicit | {"master_port"})
 
 
 def _elastic_rendezvous(launch: Launch) -> tuple[tuple[str, str], ...]:

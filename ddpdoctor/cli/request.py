@@ -12,7 +12,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.cli.config import read_config
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.imagined_job import imagined_of
-from ddpdoctor.cli.launch_from_options import launch_of
+from ddpdoctor.cli.launch_from_options import launch_of, with_port_of_line
 from ddpdoctor.cli.launchers import with_launcher
 from ddpdoctor.cli.options import LONGEST, CheckOptions
 from ddpdoctor.cli.report_output import open_output
@@ -115,6 +115,9 @@ def _launch(options: CheckOptions, host: Host) -> Launch:
     chosen = options.backend or ("gloo" if options.imaginary_hosts else default_backend(host, launch.nproc))
     # What the job may take is its own matter where its length was asked for.
     usual = LONGEST if options.full or options.time_limit or options.budget else TIMEOUT
+    by_line = kind_of(options) is JobKind.LINE
+    if by_line and launch.nnodes == 1:
+        launch = with_port_of_line(launch, options.words or [])
     return replace(
         launch,
         rendezvous=() if _numbered_by_us(launch) else launch.rendezvous,
@@ -123,7 +126,7 @@ def _launch(options: CheckOptions, host: Host) -> Launch:
         checkpoint_dir=_checkpoint_dir(options),
         timeout=options.timeout or usual,
         explicit=launch.explicit | ({"backend"} if options.backend else set()),
-        by_launch_line=kind_of(options) is JobKind.LINE,
+        by_launch_line=by_line,
     )
 
 

@@ -22,11 +22,10 @@ class PortWatch:
         self.use = PortUse(launch.master_port)
 
     def choose(self) -> int:
-        """The port for the ranks; another where the master port is taken, which a check reports."""
+        """The port for the ranks; on one node any that is free, so that neither the job nor a stranger has it."""
         launch = self._launch
-        before = self._system.try_bind("", launch.master_port) if launch.node_rank == 0 else None
-        port = self._system.free_port() if before and launch.nnodes == 1 else launch.master_port
-        self.use = PortUse(port, before=before)
+        port = launch.master_port if launch.nnodes > 1 else self._system.free_port()
+        self.use = PortUse(port, before=self._system.try_bind("", port) if launch.node_rank == 0 else None)
         return port
 
     def look(self, goes_on: Callable[[], bool]) -> None:

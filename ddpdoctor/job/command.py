@@ -145,18 +145,12 @@ def _torchrun_options(launch: Launch, folder: Path) -> list[str]:
         **_rendezvous(launch),
     }
     flat = [part for option in options.items() for part in option]
-    # It takes a free port by itself, which no other process can snatch away in between.
-    standalone = ["--standalone"] if _is_standalone(launch) else []
+    standalone = ["--standalone"] if launch.finds_port else []
     return [*standalone, *flat]
 
 
-def _is_standalone(launch: Launch) -> bool:
-    chosen = launch.rendezvous or launch.explicit & {"master_addr", "master_port"}
-    return launch.standalone or (launch.nnodes == 1 and not chosen)
-
-
 def _rendezvous(launch: Launch) -> dict[str, str]:
-    if _is_standalone(launch):
+    if launch.finds_port:
         # Whether this host's name resolves is another check's matter.
         return {"--local-addr": "127.0.0.1"}
     if launch.rendezvous:

@@ -41,8 +41,11 @@ def test_holding_a_gpu_is_a_failure():
 
 
 def test_one_that_only_holds_the_master_port_is_left_to_that_check():
-    listeners = [{"port": 29500, "pid": 70}]
-    passed("DD010", Source.HOST, recorded_host(processes=[INIT, worker(70, 1)], listeners=listeners))
+    left = {"processes": [INIT, worker(70, 1)], "listeners": [{"port": 29500, "pid": 70}]}
+    passed("DD010", Source.HOST, recorded_host(launch=Launch(explicit=frozenset({"master_port"})), **left))
+    only_finding(
+        "DD010", Source.HOST, recorded_host(**left)
+    )  # of a launch that takes a free port, it judges none
 
 
 @pytest.mark.parametrize(
