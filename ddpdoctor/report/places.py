@@ -42,10 +42,18 @@ class Places:
         return below_libraries(file)
 
     def in_repository(self, file: str) -> str:
-        """A file, relative to the repository that a CI job has checked out, where it lies below it."""
-        top = os.environ.get("GITHUB_WORKSPACE")
-        path = self.working / file
-        return str(path.relative_to(top)) if top and path.is_relative_to(top) else file
+        """A file, relative to the top of its repository where it lies below it; else as it is."""
+        path, top = Path(os.path.normpath(self.working / file)), self._top()
+        pairs = ((path, top), (Path(os.path.realpath(path)), Path(os.path.realpath(top))))
+        return next((str(one.relative_to(other)) for one, other in pairs if one.is_relative_to(other)), file)
+
+    def _top(self) -> Path:
+        """The folder that a CI job has checked out, or the repository around the working directory, or that itself."""
+        given = next(filter(None, map(os.environ.get, ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"))), None)
+        if given and self.working.is_relative_to(given):
+            return Path(given)
+        around = (self.working, *self.working.parents)
+        return next((folder for folder in around if os.path.lexists(folder / ".git")), self.working)
 
     def link(self, file: str) -> str:
         """The address of a file on this host; empty where there is no such file."""
