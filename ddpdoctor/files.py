@@ -5,10 +5,13 @@ Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,33 @@ def write_whole(path: Path, text: str) -> None:
     draft = path.with_name(path.name + ".part")
     draft.write_text(text, encoding="utf-8")
     draft.replace(path)
+
+
+@contextlib.contextmanager
+def in_place_of(path: Path) -> Iterator[Path]:
+    """A draft beside a file of the user's, which takes its place and its mode when all of it is written.
+
+    It is the file itself where that is a pipe or a device, or stands in a folder that takes no other file.
+    """
+    real = path.resolve()  # what a link leads to
+    if (real.exists() and not real.is_file()) or not os.access(real.parent, os.W_OK):
+        yield path
+        return
+    draft = real.with_name(f"{real.name}.part")
+    try:
+        yield draft
+        with contextlib.suppress(OSError):  # it is new
+            shutil.copymode(real, draft)
+        _take_place(draft, real)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _take_place(draft: Path, real: Path) -> None:
+    try:
+        draft.replace(real)
+    except OSError:  # a file that a container mounts is only written into
+        shutil.copyfile(draft, real)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -58,6 +58,14 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def age(seconds: float) -> str:
+    """Of a process or a file: ``90 s``, ``5 min``, ``3 h``, ``9 days``."""
+    for unit, long, most in (("s", 1, 120), ("min", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < most:
+            return f"{seconds / long:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"
+
+
 def plural(count: int, noun: str) -> str:
     """``1 rank``, ``2 ranks``, ``2 processes``, ``2 batches``."""
     ending = "" if count == 1 else "es" if noun.endswith(("s", "tch")) else "s"

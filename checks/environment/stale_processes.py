@@ -8,7 +8,7 @@ from ddpdoctor.host.system import Process
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, quote_command
+from ddpdoctor.text import age, plural, quote_command
 
 RUN = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 """What tells runs apart; the id alone is "none" in every run without a rendezvous backend."""
@@ -132,11 +132,5 @@ def _describe(process: Process, gpus: Mapping[int, list[int]]) -> str:
     return (
         f"pid {process.pid} of {quote(process.user)[1:-1] or 'an unknown user'}"
         + (f", rank {rank}" if rank.isdigit() else "")
-        + f"{held}, started {_age(process.age)} ago: {quote_command(process.command)}"
+        + f"{held}, started {age(process.age)} ago: {quote_command(process.command)}"
     )
-
-
-def _age(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -17,6 +17,13 @@ def run(arguments: Sequence[str]) -> int:
     except (UsageError, command_line_error) as error:
         print(f"ddpdoctor: error: {_one_line(error)}", file=sys.stderr)
         return CANNOT_EXAMINE
+    except OSError as failed:
+        from ddpdoctor.cli.machine_errors import MACHINE_ERRORS, machine_error
+
+        if failed.errno not in MACHINE_ERRORS:
+            raise
+        print(f"ddpdoctor: error: {machine_error(failed)}", file=sys.stderr)
+        return CANNOT_EXAMINE
     return status if isinstance(status, int) else 0
 
 

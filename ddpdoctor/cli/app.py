@@ -12,6 +12,7 @@ from ddpdoctor.cli.command import command
 from ddpdoctor.cli.options import (
     BenchOptions,
     CheckOptions,
+    CleanOptions,
     DemoOptions,
     ExplainOptions,
     FixOptions,
@@ -138,6 +139,20 @@ def demo(options: DemoOptions) -> int:
     from ddpdoctor.cli.demo import run_demo
 
     return run_demo(options)
+
+
+@command(app, CleanOptions, if_stopped="some run folders may be left")
+def clean(options: CleanOptions) -> int:
+    """Remove the run folders that earlier checks kept.
+
+    Only folders that ddpdoctor made in the temporary folder, and none in use. A later check removes them by itself
+    when they are 14 days old.
+
+    Exit status: 0 done, 2 wrong usage.
+    """
+    from ddpdoctor.cli.clean import run_clean
+
+    return run_clean(options)
 
 
 @command(app, TrainOptions)

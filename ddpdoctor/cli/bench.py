@@ -13,6 +13,7 @@ from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launch_from_options import ranks_on
 from ddpdoctor.cli.options import BenchFormat, BenchOptions
 from ddpdoctor.cli.report_output import open_output, verify_picture, write_text
+from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.gpus import default_backend, visible_gpus
@@ -28,6 +29,7 @@ def run_bench(options: BenchOptions) -> int:
     """
     host = Host(Launch())
     setting = _setting(host, options)
+    temporary_folder()
     picture = open_output(str(verify_picture(options.plot)), "--plot") if options.plot else None
     file = open_output(options.output)
     cpus = read_cgroup(host.system).granted(host.system.cpus()[1])

@@ -13,7 +13,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.cli.hosts import Hosts, facts_by_rank
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.request import JOB_FOLDER, Request
-from ddpdoctor.cli.run_folder import RunFolder
+from ddpdoctor.cli.run_folder import RunFolder, hold
 from ddpdoctor.cli.second_run import (
     LEAST_SECONDS,
     NOT_CONFIRMED,
@@ -101,6 +101,8 @@ class _Examination(Judging):
 
     def _judge_again(self, folders: Sequence[Path]) -> None:
         """Judge an earlier job by its folders."""
+        for folder in folders:
+            hold(folder.parent)
         recorded = read_job(folders[0])
         assert recorded is not None, f"{folders[0]} is no job's"
         job, launch = recorded

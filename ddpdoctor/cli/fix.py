@@ -20,6 +20,7 @@ from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, FixOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
+from ddpdoctor.files import in_place_of
 from ddpdoctor.fix.changed_copy import ChangedCopy
 from ddpdoctor.fix.write import Refused, why_not_restorable, write_all
 from ddpdoctor.job.command import Job, JobKind
@@ -123,8 +124,8 @@ class Fixing:
                 from ddpdoctor.fix.verify import total_diff
 
                 diff = total_diff(working_directory(folder), texts)
-            with writing(self._diff, "--diff"):
-                self._diff.write_bytes(diff.encode("utf-8", errors="surrogateescape"))
+            with writing(self._diff, "--diff"), in_place_of(self._diff) as draft:
+                draft.write_bytes(diff.encode("utf-8", errors="surrogateescape"))
             if not diff and self._diff.is_file():
                 self._diff.unlink()
             kept = "the verified patches are in" if diff else "no patch was verified, so there is no"

@@ -9,6 +9,7 @@ with the option of typer that stands in the metadata of each field.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import MISSING, dataclass, field
 from enum import Enum
 from typing import Any
@@ -125,6 +126,18 @@ def _level(default: Level | None, help: str) -> Any:
         return Level(text)
 
     return _field(default, typer.Option(metavar="[fail|warn]", parser=parse, help=help, show_default=False))
+
+
+def _age(default: str, help: str) -> Any:
+    """An option that is a length of time with its unit."""
+
+    def parse(text: str) -> float:
+        match = re.fullmatch(r"(\d{1,6})([smhd])|0", text)
+        if match is None:
+            raise typer.BadParameter(f"{text!r} is not an age such as 30m, 12h or 7d")
+        return int(match[1] or 0) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[match[2] or "s"]
+
+    return _field(default, typer.Option(metavar="AGE", parser=parse, help=help, show_default=False))
 
 
 @dataclass(frozen=True)
@@ -396,6 +409,14 @@ class DemoOptions:
         "ddpdoctor-demo", typer.Option(metavar="FOLDER", help="Write the scripts to this folder.")
     )
     quiet: bool = _quiet()
+
+
+@dataclass(frozen=True)
+class CleanOptions:
+    """Of ``clean``."""
+
+    older_than: float = _age("7d", "Only those that are older, as 12h; 0 for all. [default: 7d]")
+    only_list: bool = _flag("Only list them.", "--dry-run")
 
 
 @dataclass(frozen=True)

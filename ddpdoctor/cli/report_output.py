@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -12,8 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.machine_errors import with_space
 from ddpdoctor.cli.options import STDOUT, ReportOptions
 from ddpdoctor.excerpts import with_excerpts
+from ddpdoctor.files import in_place_of
 from ddpdoctor.job.output_forwarding import Output, Stream
 from ddpdoctor.model import Report
 from ddpdoctor.picture import FORMATS
@@ -23,6 +27,9 @@ from ddpdoctor.report import Format, render
 if TYPE_CHECKING:
     from ddpdoctor.job.run import Follow
     from ddpdoctor.trace import Trace
+
+_LEAST_BYTES = 1 << 20
+"""Of free space, for a report."""
 
 
 def write_out(text: str) -> None:
@@ -58,7 +65,8 @@ def writing(path: str | Path, option: str = "--output") -> Iterator[None]:
     try:
         yield
     except OSError as failed:
-        raise UsageError(f"{option} {quote(str(path))} cannot be written: {failed.strerror}") from None
+        reason = with_space(failed, str(path))
+        raise UsageError(f"{option} {quote(str(path))} cannot be written: {reason}") from None
 
 
 def open_output(path: str | None, option: str = "--output") -> Path | None:
@@ -69,10 +77,18 @@ def open_output(path: str | None, option: str = "--output") -> Path | None:
     """
     if path is None:
         return None
-    if Path(path).is_fifo():  # opened once, by the report: its reader leaves when it is closed
-        return Path(path)
-    with writing(path, option), Path(path).open("a"):
-        return Path(path)
+    file = Path(path)
+    if file.is_fifo():  # opened once, by the report: its reader leaves when it is closed
+        return file
+    with writing(path, option):
+        is_new = not os.path.lexists(file)
+        file.open("a").close()
+        if is_new:
+            file.unlink()
+        usage = shutil.disk_usage(file.parent) if is_new or file.is_file() else None
+        if usage and usage.total and usage.free < _LEAST_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+    return file
 
 
 def verify_picture(path: str) -> Path:
@@ -194,5 +210,5 @@ def write_text(text: str, output: Path | None) -> None:
     if output is None:
         write_out(text)
         return
-    with writing(output):
-        output.write_text(text, encoding="utf-8")
+    with writing(output), in_place_of(output) as draft:
+        draft.write_text(text, encoding="utf-8")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ddpdoctor.cli.launchers import with_launcher
 from ddpdoctor.cli.options import LONGEST, CheckOptions
 from ddpdoctor.cli.report_output import open_output
 from ddpdoctor.cli.target import job_of, kind_of
+from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend
 from ddpdoctor.job.command import Job, JobKind
@@ -182,15 +182,8 @@ def _job_folders(name: str) -> tuple[Path, ...]:
 
 
 def _checkpoint_dir(options: CheckOptions) -> str:
-    temporary = _temporary_folder()
+    temporary = temporary_folder()
     folder = options.checkpoint_dir or temporary
     if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112 - Path's raise on long names
         raise UsageError(f"--checkpoint-dir {quote(folder)} is a file, not a folder")
     return str(Path(folder).absolute())
-
-
-def _temporary_folder() -> str:
-    try:
-        return tempfile.gettempdir()
-    except FileNotFoundError:
-        raise UsageError("no temporary folder can be written; TMPDIR names the one to use") from None

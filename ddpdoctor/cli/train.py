@@ -16,6 +16,7 @@ from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.launch_from_options import launch_of
 from ddpdoctor.cli.options import TrainOptions
 from ddpdoctor.cli.report_output import write_out
+from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.cli.training_progress import TrainingProgress
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import DEFAULT_NPROC
@@ -89,10 +90,11 @@ def _train(file: Path | None, settings: list[str], options: TrainOptions) -> int
     launch, dry_run = launch_of_training(options, resolved["parallel"]), options.dry_run
     words = ["--config", str(file.absolute())] if file else []
     words += ["--dry-run", *settings] if dry_run else settings
+    temporary = temporary_folder()
     made = _new_folder(resolved["run"]["name"]) if _needs_folder(resolved, launch, dry_run) else None
     folder = resolved["run"]["folder"] or made
     words += [f"run.folder={made}"] if made else []
-    scratch = Path(tempfile.mkdtemp(prefix="ddpdoctor-"))
+    scratch = Path(tempfile.mkdtemp(prefix="ddpdoctor-", dir=temporary))
     try:
         run = TrainingRun(words, launch, scratch)
         try:

@@ -290,7 +290,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"guard: {command[0]} did not start: {error.strerror}", file=sys.stderr)
         return NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
     if options.report:
-        _write(options.report, ending)
+        with contextlib.suppress(OSError):  # on a full disk our exit status has to do
+            _write(options.report, ending)
     for folder in options.if_orphaned if guard.orphaned else ():
         shutil.rmtree(folder, ignore_errors=True)
     return ending.status if ending.status >= 0 else 128 - ending.status

@@ -5,6 +5,7 @@ of the process, an abort in C++, SIGKILL and os._exit among them.
 from __future__ import annotations
 
 import _thread
+import contextlib
 import mmap
 import os
 import time
@@ -142,4 +143,5 @@ class Writer:
             time.sleep(FLUSH_SECONDS)
             for tick in self.ticks:
                 tick()
-            self.flush()
+            with contextlib.suppress(OSError):  # Python would tell of it on stderr
+                self.flush()

@@ -23,7 +23,7 @@ from ddpdoctor.report.detail import (
 )
 from ddpdoctor.report.line import Line, Style, beginning, plain, styled
 from ddpdoctor.report.places import Places
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import ranks_phrase, size
 
 DEFAULT_WIDTH = 80
 WIDEST = 110
@@ -128,7 +128,9 @@ def _end(report: Report, width: int, summary: Iterator[Line], verbose: bool) -> 
     if findings:
         yield beginning(f"next:  {findings[0].more}", Style.HEADING, len("next:"))
     if report.run.get("folder"):
-        yield beginning(f"kept:  {report.run['folder']}", Style.HEADING, len("kept:"))
+        bytes = report.run.get("folder_bytes")
+        about = f" ({size(bytes)})" if bytes else ""
+        yield beginning(f"kept:  {report.run['folder']}{about}", Style.HEADING, len("kept:"))
 
 
 def _version(report: Report) -> str:

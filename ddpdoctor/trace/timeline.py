@@ -16,6 +16,7 @@ from typing import Any
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.hang_snapshot import Process
+from ddpdoctor.files import in_place_of
 from ddpdoctor.hang.flight.calls import Call, calls
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import Load, Save
@@ -48,7 +49,7 @@ def write(trace: Trace, file: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with file.open("w", encoding="utf-8") as out:
+    with in_place_of(file) as draft, draft.open("w", encoding="utf-8") as out:
         out.write('{"displayTimeUnit": "ms", "traceEvents": [\n')
         for number, event in enumerate(events(trace)):
             out.write(("" if number == 0 else ",\n") + json.dumps(event))

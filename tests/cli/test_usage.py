@@ -97,7 +97,7 @@ def test_no_temporary_folder_is_one_line(
 
     monkeypatch.setattr(tempfile, "gettempdir", missing)
     assert run(["check"]) == 2
-    expected = "ddpdoctor: error: no temporary folder can be written; TMPDIR names the one to use\n"
+    expected = "ddpdoctor: error: /tmp and /var/tmp cannot be written; name another folder for temporary files by TMPDIR\n"
     assert capsys.readouterr().err == expected
 
 
