@@ -97,8 +97,8 @@ def test_no_temporary_folder_is_one_line(
 
     monkeypatch.setattr(tempfile, "gettempdir", missing)
     assert run(["check"]) == 2
-    expected = "ddpdoctor: error: /tmp and /var/tmp cannot be written; name another folder for temporary files by TMPDIR\n"
-    assert capsys.readouterr().err == expected
+    expected = "/tmp and /var/tmp cannot be written; name another folder for temporary files by TMPDIR"
+    assert capsys.readouterr().err == f"ddpdoctor: error: {expected}\n"
 
 
 def test_without_arguments_there_is_help(capsys: pytest.CaptureFixture[str]) -> None:
