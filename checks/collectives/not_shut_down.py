@@ -1,7 +1,4 @@
-import ast
-import re
 import sys
-from collections.abc import Iterator
 from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -10,14 +7,21 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Judgement, Passed, Role, Skipped, Where
+from ddpdoctor.program import Program
+from ddpdoctor.program.known import MAKE_GROUPS
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.syntax import FUNCTIONS, called_name, calls_of, modules_of, parsed
 
 _WARNING = r"destroy_process_group\(\) was not called before program exit|process group has NOT been destroyed before"
-_ENDS = re.compile(r"(?i)destroy|clean_?up|shut_?down|tear_?down|finali[sz]e|import_module|__import__")
-"""Names of functions of unread modules that may destroy the process group, or load modules that do."""
+_MAKES = "torch.distributed.init_process_group"
+_LOADS = (
+    "importlib.import_module",
+    "importlib.util.spec_from_file_location",
+    "builtins.__import__",
+    "builtins.exec",
+)
+"""Functions that load modules which may destroy the process group."""
 
 
 class NotShutDown(Check):
@@ -94,40 +98,24 @@ def _ended(recording: Recording) -> bool:
 
 
 def _lacks_the_call(script: str, init: Where) -> bool:
-    """Whether the script makes the process group itself, and nothing in its files looks like the end of one."""
-    files = [tree for tree in map(parsed, modules_of(script)) if tree is not None]
-    made = parsed(init.file)
-    if made not in files or init.line not in calls_of(made, "init_process_group"):
+    """Whether the script makes the process group itself, all its files were read, and none destroys the group."""
+    program = Program.of(script)
+    if not any(it.file == init.file and it.line == init.line for it in program.calls(_MAKES)):
         return False
-    read = [Path(file).with_suffix("").as_posix().removesuffix("/__init__") for file in modules_of(script)]
-    if not all(_is_library(names[0]) or _is_among(read, names) for tree in files for names in _imports(tree)):
+    if not all(map(_is_library, program.unread_modules())) or program.calls(*_LOADS):
         return False
-    calls = {called_name(node) for tree in files for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    defined = {node.name for tree in files for node in ast.walk(tree) if isinstance(node, FUNCTIONS)}
-    names = {getattr(node, "attr", getattr(node, "id", "")) for tree in files for node in ast.walk(tree)}
-    return "destroy_process_group" not in names and not any(_ENDS.search(name) for name in calls - defined)
-
-
-def _imports(tree: ast.Module) -> Iterator[list[str]]:
-    """What each import of a file may mean: a module, or a module in a package."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ([alias.name] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield from ([node.module, f"{node.module}.{alias.name}"] for alias in node.names)
-
-
-def _is_among(read: list[str], names: list[str]) -> bool:
-    return any(file.endswith("/" + name.replace(".", "/")) for file in read for name in names)
+    return not program.mentions("destroy_process_group")
 
 
 @cache
 def _is_library(module: str) -> bool:
-    """Whether it comes with Python or is installed: what is found by PYTHONPATH or ``pip install -e`` may be a part of
-    the script, and destroy its group."""
+    """Whether it comes with Python or is installed, and makes no process groups: what is found by PYTHONPATH or ``pip
+    install -e`` may be a part of the script, and destroy its group."""
     top = module.partition(".")[0]
     if top in (*sys.stdlib_module_names, "torch"):
         return True
+    if top in MAKE_GROUPS:
+        return False
     spec = PathFinder.find_spec(top)
     return spec is not None and not {"site-packages", "dist-packages"}.isdisjoint(
         Path(spec.origin or "").parts

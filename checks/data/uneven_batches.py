@@ -11,7 +11,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Role, Skipped
+from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Role, Skipped, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.shards import Stall, predict_stall
@@ -27,6 +27,7 @@ from ddpdoctor.trace.loading import (
     rounds_in_order,
     training_rounds,
 )
+from ddpdoctor.trace.rank_guards import program_of
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
 from ddpdoctor.trace.training import TrainingStep
@@ -354,7 +355,7 @@ def _agrees_in_steps(recording: Recording, pass_: Pass) -> bool:
 
 
 def _agrees_before(recording: Recording, pass_: Pass) -> bool:
-    """Whether the ranks compared a number before a pass that was cut short: the smallest, or everybody's count."""
+    """Whether the ranks compared their lengths before a pass that was cut short: the smallest, or everybody's count."""
     if pass_.ended != "shortened":
         return False
     return any(
@@ -364,8 +365,16 @@ def _agrees_before(recording: Recording, pass_: Pass) -> bool:
             call.reduce == "min"
             or (call.operation.startswith("all_gather") and "int" in (call.dtype or "int"))
         )
+        and _is_of_lengths(call.at, recording)
         for call in recording.collectives
     )
+
+
+def _is_of_lengths(at: Where | None, recording: Recording) -> bool:
+    """Whether what a line hands on is made of lengths; so where it cannot be read."""
+    calls = program_of(at, {0: recording}).calls_at(at) if at else []
+    parts = (part for call in calls for given in call.arguments for part in given.made_of())
+    return not calls or any("builtins.len" in part.called for part in parts)
 
 
 def _is_one_number(call: Collective) -> bool:

@@ -1,17 +1,15 @@
-import ast
-import re
-
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import made_at, on_each_rank, shown_at
+from ddpdoctor.trace.rank_guards import program_of
 from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_are_made_equal
-from ddpdoctor.trace.syntax import calls_of, enclosing_function, lines, own_nodes, parsed
 
-_DEVICE = re.compile("cuda|gpu|device")
-_NAMES = ("DistributedDataParallel", "DDP")
+_DEVICES = ("torch.cuda.", "torch.accelerator.", "torch.backends.")
+"""What tells which devices there are."""
+_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 _LARGEST_STATISTIC = 16
 """Elements of a tensor that may be losses and counts; a larger one may be gradients or weights."""
 
@@ -60,7 +58,7 @@ class NotWrapped(Check):
         count = len(first.after[ranks[0]] or ())
         collectives = sum(len(recording.collectives) for recording in group.values())
         made = made_at(group, next(iter(first.taken.values())).optimizer)
-        where = _left_out_wrap(first.where) or _left_out_wrap(made) or made or first.where
+        where = _left_out_wrap(group, first.where) or made or first.where
         return self.fail(
             f"{ranks_phrase(ranks)} train without DistributedDataParallel, each a model of its own: "
             f"{differ(len(after), count, 'parameter')} after step {first.index}",
@@ -77,19 +75,18 @@ class NotWrapped(Check):
         )
 
 
-def _left_out_wrap(at: Where | None) -> Where | None:
-    """The condition that left out the one wrap of a file, or the wrap; None where no line wraps, or several do."""
-    tree = parsed(at.file) if at is not None else None
-    if at is None or tree is None:
+def _left_out_wrap(group: Group, update: Where | None) -> Where | None:
+    """The condition that left out the one wrap of a script, or the wrap; None where no line wraps, or several do."""
+    if update is None:
         return None
-    wraps = [line for name in _NAMES for line in calls_of(tree, name)]
-    if len(wraps) != 1:
-        return None
-    scope = enclosing_function(tree, wraps[0])
-    around = [node for node in own_nodes(scope) if isinstance(node, ast.If) and wraps[0] in lines(node)]
-    of_device = [node.lineno for node in around if _DEVICE.search(ast.unparse(node.test))]
-    line = max(of_device or [node.lineno for node in around], default=wraps[0])
-    return Where(at.file, line, getattr(scope, "name", "<module>"))
+    program = program_of(update, group)
+    wraps = program.calls(_WRAPPER)
+    conditions = program.conditions(wraps[0]) if len(wraps) == 1 else []
+    of_device = [
+        it for it in conditions if any(part.name.startswith(_DEVICES) for part in it.test.origins.sources)
+    ]
+    decisive = (of_device or conditions)[-1:]
+    return decisive[0].at if decisive else wraps[0] if len(wraps) == 1 else None
 
 
 def _drifting(group: Group) -> Update | None:

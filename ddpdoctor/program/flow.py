@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -285,6 +285,9 @@ class Flow:
         if others and isinstance(node.slice, ast.Constant):
             elements = self._element(point.at(node.value), node.slice.value)
             found += [it for it in elements if it.node is not node.value and not _is_container(it.node)]
+        elif others and not isinstance(node.slice, ast.Slice):
+            tables = (end for end in self.ends(point.at(node.value)) if isinstance(end.node, ast.Dict))
+            found += [end.at(value) for end in tables for value in end.node.values]  # type: ignore[union-attr]
         return found
 
     def _attribute(self, point: Point, node: ast.Attribute) -> list[Point]:
@@ -396,6 +399,16 @@ class Flow:
         script = Path(next(iter(self.files)))
         roots = [script.parent, *(it for it in script.parents if not (it / "__init__.py").is_file())][:2]
         return [*roots, path.parent]
+
+    def unread_imports(self, file: File) -> Iterator[str]:
+        """The modules that a file imports and that are none of the program."""
+        for node in file.imports:
+            if isinstance(node, ast.Import):
+                yield from (it.name for it in node.names if self._module(file, 0, it.name) is None)
+            elif node.level == 0 and node.module:
+                inside = (self._module(file, 0, f"{node.module}.{it.name}") for it in node.names)
+                if self._module(file, 0, node.module) is None and not any(inside):
+                    yield node.module
 
     def _imported_name(self, file: File, definition: Definition) -> Referent | None:
         """What an import names: a module of the program, or something of a library."""
@@ -877,7 +890,11 @@ class Flow:
             return Made([], [_variable(node.slice)])
         copies = self.copies(point)
         if copies and not self._is_reduced_container(point.at(node.value)):
-            return Made([*copies, *self._choices(point, node)])
+            own, _ = self._reaching(node, point.file)
+            of_whole = any(getattr(it.node, "how", None) is How.ELSEWHERE for it in copies)
+            of_whole |= bool(own) and all(it.how is How.CHANGED for it in own)
+            whole = [point.at(node.value)] if of_whole else []
+            return Made([*copies, *whole, *self._choices(point, node)])
         return Made([point.at(node.value), point.at(node.slice)])
 
     def _is_reduced_container(self, point: Point) -> bool:
@@ -954,6 +971,63 @@ class Flow:
                     given = argument(call, position, keyword)
                     if given is not None:
                         yield Point(given, file)
+
+    def walk(self, point: Point, hides: Callable[[Point], bool]) -> Iterator[Point]:
+        """Everything that a value is made of, the nearest first: also in constructors, in functions that were given a
+        variable to change, and what a loop goes over.
+
+        Args:
+            hides: whether what a value is made of does not matter.
+        """
+        waiting, visited = deque([point]), {point}
+        while waiting and len(visited) < _MOST:
+            now = waiting.popleft()
+            yield now
+            if hides(now):
+                continue
+            for part in (*self.made_of(now).parts, *self._inside(now)):
+                if part not in visited:
+                    visited.add(part)
+                    waiting.append(part)
+
+    def _inside(self, point: Point) -> Iterator[Point]:
+        node = point.node
+        if isinstance(node, Definition) and node.value is not None:
+            if node.how is How.ITERATED:
+                yield from self.ends(point.at(node.value))
+            elif node.how is How.GIVEN:
+                yield from self._changed(point.at(node.value), node.node)
+        elif isinstance(node, ast.Call):
+            yield from self._kept(point, node)
+
+    def _changed(self, call: Point, given: ast.AST) -> Iterator[Point]:
+        """What a variable is after the program's functions that a call gave it to."""
+        for function, called, inside in self._entered(call):
+            for parameter in (*function.args.posonlyargs, *function.args.args):
+                argued = self.argument_of(call, function, parameter)
+                if argued is not None and argued.node is given:
+                    last = (self.chains(function, called.file).end or {}).get(parameter.arg, frozenset())
+                    yield from (Point(it, called.file, inside) for it in last if it.how is not How.PARAMETER)
+
+    def _kept(self, point: Point, call: ast.Call) -> Iterator[Point]:
+        """What an object keeps of those that construct it; and what the next element is one of."""
+        if "builtins.next" in self.called(point) and call.args:
+            yield point.at(call.args[0])
+        for function, called, inside in self._entered(point):
+            if function.name == "__init__" and function.args.args:
+                prefix = f"{function.args.args[0].arg}."
+                for key, definitions in (self.chains(function, called.file).end or {}).items():
+                    if key.startswith(prefix):
+                        yield from (Point(it, called.file, inside) for it in definitions)
+
+    def _entered(self, call: Point) -> Iterator[tuple[Function, Entity, Context]]:
+        """The functions of the program that a call enters."""
+        depth = call.context.depth if call.context else 0
+        node = call.node
+        for called in self.called(call) if isinstance(node, ast.Call) and depth < _DEPTH else ():
+            if isinstance(called, Entity) and isinstance(called.node, FUNCTIONS):
+                assert isinstance(node, ast.Call)
+                yield called.node, called, Context(node, call.file, call.context, depth + 1)
 
     def origins(self, point: Point) -> dict[Leaf, list[Point]]:
         """Where a value comes from, and for each the way from there to it, in the order in which values were made."""

@@ -154,6 +154,85 @@ def origin_of(name: str) -> Origin | None:
     return known
 
 
+MAKE_GROUPS = frozenset(
+    {
+        *("accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "ignite", "ray", "deepspeed"),
+        *("horovod", "transformers", "composer", "torch_xla", "colossalai", "fairscale", "mmengine"),
+    }
+)
+"""Libraries with functions that make and destroy process groups for their users."""
+
+
+def averages_weights(name: str) -> bool:
+    """Whether it makes what averages weights over ranks from time to time."""
+    return name.startswith("torch.distributed.algorithms.model_averaging.") or name in (
+        *("torch.distributed.optim.PostLocalSGDOptimizer", "torch.distributed.algorithms.model_averaging"),
+        *("hivemind.Optimizer", "hivemind.averaging.DecentralizedAverager"),
+    )
+
+
+GATHERING = frozenset({"full_tensor", "consolidate_state_dict"})
+"""Methods of torch's sharded tensors and optimizers that every rank has to call."""
+_GATHERS = frozenset(
+    {
+        *("barrier", "all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "broadcast"),
+        *("broadcast_object_list", "gather", "gather_object", "reduce", "reduce_scatter", "scatter"),
+        *("reduce_scatter_tensor", "monitored_barrier", "scatter_object_list", "all_to_all"),
+        *("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict"),
+    }
+)
+
+
+def gathers(name: str) -> bool:
+    """Whether every rank has to call a function: a collective, or what is built on one."""
+    of_torch = name.startswith("torch.distributed.") and name.rpartition(".")[2] in _GATHERS
+    return of_torch or origin_of(name) is Origin.REDUCED or name == "accelerate.Accelerator.get_state_dict"
+
+
+def parametrizes(name: str) -> bool:
+    """Whether it puts other parameters in the place of a module's own."""
+    return name.startswith("torch.nn.utils.") and name.rpartition(".")[2] in (
+        *("weight_norm", "spectral_norm", "orthogonal", "register_parametrization"),
+    )
+
+
+def is_schedule(name: str) -> bool:
+    """Whether it makes a learning-rate scheduler, of torch or of transformers."""
+    of_transformers = name.startswith("transformers.") and ".get_" in name and "schedule" in name
+    return name.startswith("torch.optim.lr_scheduler.") or of_transformers
+
+
+GENERATORS = (
+    "random.Random",
+    "numpy.random.default_rng",
+    "numpy.random.RandomState",
+    "numpy.random.Generator",
+)
+"""Classes whose objects draw random numbers of their own, from the seed that they are given."""
+SEEDS = {"random.seed": "python", "numpy.random.seed": "numpy", "torch.manual_seed": "torch"}
+"""What seeds a global random stream."""
+_ORDERS = ("shuffle", "permutation", "permuted", "sample", "choice", "randperm")
+_SPLITS = ("sklearn.model_selection.train_test_split", "torch.utils.data.random_split")
+FOLDERS = frozenset(
+    {
+        *("os.listdir", "os.scandir", "os.walk", "glob.glob", "glob.iglob"),
+        *("pathlib.Path.iterdir", "pathlib.Path.glob", "pathlib.Path.rglob"),
+    }
+)
+"""Functions that list what is in a folder, in no order."""
+
+
+def draws(name: str) -> bool:
+    """Whether a function gives random numbers, or what it is given in a random order."""
+    of_generator = name.startswith(tuple(f"{it}." for it in GENERATORS))
+    return of_generator or origin_of(name) is Origin.RANDOM or name in ("random.shuffle", *_SPLITS)
+
+
+def puts_in_order(name: str) -> bool:
+    """Whether a function that draws puts something in an order."""
+    return name.rpartition(".")[2] in _ORDERS or name in _SPLITS[:1]
+
+
 REDUCES = {
     **{f"torch.distributed.{operation.name}": operation.fills for operation in OPERATIONS if operation.fills},
     "horovod.torch.allreduce_": (0, "tensor"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from ddpdoctor.model import Where
+from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.files import File, Function, lines, modules_of, name_of_scope, parse, read
-from ddpdoctor.program.flow import Context, Entity, Flow, Point
+from ddpdoctor.program.flow import Context, Entity, Flow, Point, argument, arguments
 from ddpdoctor.program.known import ENDS, Origin
 
 
@@ -85,6 +86,58 @@ class Expression:
         """The qualified names of what it may be: a function or a class, of a library or of the program."""
         return self.program.names(self)
 
+    @property
+    def classes(self) -> frozenset[str]:
+        """The classes of libraries that its value has, or whose subclass."""
+        return self.program.classes(self)
+
+    def inner(self, node: ast.expr) -> Expression:
+        """A part of it."""
+        return Expression(self.program, self.file, node, self.context)
+
+    def spans(self, line: int | None) -> bool:
+        """Whether it stands on a line, or begins or ends there."""
+        return line in lines(self.node)
+
+    @property
+    def called(self) -> frozenset[str]:
+        """The qualified names of what it calls; none where it is no call."""
+        node = self.node
+        if not isinstance(node, ast.Call):
+            return frozenset()
+        return self.inner(node.func).names
+
+    @property
+    def method(self) -> str:
+        """The method that it calls, of an object whose class may be unknown; empty where it is no such call."""
+        function = self.node.func if isinstance(self.node, ast.Call) else None
+        return function.attr if isinstance(function, ast.Attribute) else ""
+
+    @property
+    def arguments(self) -> list[Expression]:
+        """What it gives to the function that it calls."""
+        given = arguments(self.node) if isinstance(self.node, ast.Call) else []
+        return [self.inner(it.value if isinstance(it, ast.Starred) else it) for it in given]
+
+    @property
+    def owner(self) -> Expression | None:
+        """The object whose method it calls."""
+        function = self.node.func if isinstance(self.node, ast.Call) else None
+        return self.inner(function.value) if isinstance(function, ast.Attribute) else None
+
+    def argument(self, position: int | None, name: str) -> Expression | None:
+        """What a call gives as one parameter."""
+        given = argument(self.node, position, name) if isinstance(self.node, ast.Call) else None
+        return self.inner(given) if given is not None else None
+
+    def made_of(self, hides: Callable[[Expression], bool] = lambda _: False) -> Iterator[Expression]:
+        """The expressions that its value is made of, itself first, through assignments, calls and constructors.
+
+        Args:
+            hides: whether what an expression is made of does not matter.
+        """
+        return self.program.made_of(self, hides)
+
     def parts(self) -> Iterator[Expression]:
         """The conditions that ``and``, ``or`` and ``not`` join."""
         node = (
@@ -94,9 +147,9 @@ class Expression:
         )
         if isinstance(node, ast.BoolOp):
             for value in node.values:
-                yield from Expression(self.program, self.file, value, self.context).parts()
+                yield from self.inner(value).parts()
         else:
-            yield Expression(self.program, self.file, node, self.context)
+            yield self.inner(node)
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +224,27 @@ class Program:
             Expression(self, end.file, end.node, end.context) if isinstance(end.node, ast.expr) else None
             for end in ends
         ]
+
+    def made_of(self, expression: Expression, hides: Callable[[Expression], bool]) -> Iterator[Expression]:
+        """The expressions that a value is made of; a call that was given a variable to change is one."""
+
+        def shown(point: Point) -> Expression | None:
+            node = point.node
+            if isinstance(node, Definition):
+                node = node.value if node.how in (How.GIVEN, How.CHANGED) else None  # type: ignore[assignment]
+            return Expression(self, point.file, node, point.context) if isinstance(node, ast.expr) else None
+
+        def is_hidden(point: Point) -> bool:
+            it = shown(point) if isinstance(point.node, ast.expr) else None
+            return it is not None and hides(it)
+
+        start = Point(expression.node, expression.file, expression.context)
+        try:
+            for point in self.flow.walk(start, is_hidden):
+                if (it := shown(point)) is not None:
+                    yield it
+        except RecursionError:
+            return
 
     def names(self, expression: Expression) -> frozenset[str]:
         """The qualified names of what an expression may be."""
@@ -262,6 +336,36 @@ class Program:
 
     # Calls.
 
+    def every_call(self) -> Iterator[Expression]:
+        """The calls of the program, file by file."""
+        return (Expression(self, file, call) for file in self.files.values() for call in file.calls)
+
+    def calls_at(self, where: Where | None) -> list[Expression]:
+        """The outermost calls of a line."""
+        calls = [
+            it
+            for it in self.every_call()
+            if where and (it.where.file, it.where.line) == (where.file, where.line)
+        ]
+        inside = {part for it in calls for part in ast.walk(it.node) if part is not it.node}
+        return [it for it in calls if it.node not in inside]
+
+    def assigned(self) -> Iterator[tuple[Expression, Expression]]:
+        """What the program assigns to attributes and elements, each with the value."""
+        for file in self.files.values():
+            for node in file.scopes:
+                value = node.value if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) else None
+                targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+                for target in targets if value is not None else ():
+                    if isinstance(target, ast.Attribute | ast.Subscript) and value is not None:
+                        yield Expression(self, file, target), Expression(self, file, value)
+
+    def classes(self, expression: Expression) -> frozenset[str]:
+        """The classes of libraries that a value has, or whose subclass; of what a library gave, the function."""
+        types = self.flow.types(Point(expression.node, expression.file, expression.context))
+        own = (self.flow.library_bases(it) for it in types if isinstance(it, Entity))
+        return frozenset(it for it in types if isinstance(it, str)).union(*own)
+
     def calls(self, *names: str) -> list[Where]:
         """The lines that call functions of these qualified names."""
         last = {name.rpartition(".")[2] for name in names}
@@ -274,6 +378,17 @@ class Program:
                 ):
                     found.append(file.where(call))
         return found
+
+    def mentions(self, name: str) -> bool:
+        """Whether anything in the program is spelled as this function of a library, called or not."""
+        nodes = (node for file in self.files.values() for node in file.scopes)
+        return any(
+            name in (getattr(it, field, None) for field in ("id", "attr", "name", "value")) for it in nodes
+        )
+
+    def unread_modules(self) -> frozenset[str]:
+        """The modules that the program imports and that are none of its files."""
+        return frozenset(name for file in self.files.values() for name in self.flow.unread_imports(file))
 
     def _names_of_call(self, file: File, call: ast.Call) -> frozenset[str]:
         called = self.flow.called(Point(call, file))

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.expression_sources import Match, Place, Search, dataset_argument, files_of
-from ddpdoctor.trace.hand_cuts import Cuts, mentions_rank
-from ddpdoctor.trace.syntax import called_name
+from ddpdoctor.program import Expression, Origin, Program
+from ddpdoctor.program.known import FOLDERS, GENERATORS, SEEDS, draws, puts_in_order
 
-_DRAWS = re.compile(
-    r"(?:random|np\.random|numpy\.random)\.(?!seed|Random|default_rng|RandomState|get|set)[a-z_]+"
-    r"|torch\.(?:rand|randn|randint|randperm|normal|bernoulli|multinomial)|(?:random_split|train_test_split|shuffle)"
-)
-_PUTS_IN_ORDER = re.compile(
-    r"(?:random|np\.random|numpy\.random)\.(?:shuffle|permutation|permuted|sample|choice)"
-    r"|torch\.randperm|train_test_split|shuffle"
-)
-_STREAMS = {
-    "python": re.compile(r"random\.[a-z]+|shuffle"),
-    "numpy": re.compile(r"(?:np|numpy)\.random\.[a-z]+|train_test_split"),
-    "torch": re.compile(r"torch\.[a-z]+"),
-}
-"""Functions that draw from the global random streams."""
-_LISTS = re.compile(r"(?:os\.(?:listdir|scandir|walk)|i?glob|.*\.(?:glob|iglob|rglob|iterdir))")
 _SEEDED = ("generator", "random_state")
 """Arguments by which a draw is the same in every process."""
-_SEEDS = re.compile(r"((?:np\.|numpy\.)?random|torch)\.(?:manual_)?seed\(\d+\)")
-"""A generator that draws the same numbers in every process."""
-_GENERATORS = ("Random", "default_rng", "RandomState")
-_METHODS = ("shuffle", "permutation", "permuted", "sample", "choice")
-"""Those of generators that put in an order."""
 
 
 class Draw(IntEnum):
@@ -61,11 +39,8 @@ def dataset_draw(loader: Where | None, script: str) -> Where | None:
     Args:
         loader: the line that constructs it.
     """
-    given = dataset_argument(loader)
-    if given is None:
-        return None
-    dataset, place = given
-    draw = _likeliest(_Draws(files_of(script, place.file), _DRAWS).matches(dataset, place))
+    dataset = _dataset(loader, script)
+    draw = _likeliest(_draws(dataset)) if dataset else None
     return draw.where if draw else None
 
 
@@ -76,97 +51,120 @@ def draw_before_cut(loader: Where | None, script: str) -> OrderDraw | None:
     Args:
         loader: the line that constructs a DataLoader.
     """
-    given = dataset_argument(loader)
-    if given is None:
-        return None
-    dataset, place = given
-    files = files_of(script, place.file)
-    if any(_Exchanges(files).matches(dataset, place)):
-        return None
-    for cut in Cuts(files).matches(dataset, place):
-        draws = _Draws(files, _PUTS_IN_ORDER).matches(Cuts.cut_up(cut.node), cut.place)
-        draw = _likeliest(draw for draw in draws if not _is_behind(draw, cut))
+    dataset = _dataset(loader, script)
+    for part in dataset.made_of(_is_in_any_order) if dataset else ():
+        whole = _whole(part)
+        draw = _likeliest(_draws(whole, only_order=True)) if whole else None
         if draw is not None:
-            return OrderDraw(draw.where, Draw(draw.kind), _stream(draw.node))
+            return draw
     return None
 
 
-def _likeliest(draws: Iterable[Match]) -> Match | None:
-    return min(draws, key=lambda draw: draw.kind, default=None)
+def _dataset(loader: Where | None, script: str) -> Expression | None:
+    """What a line gives to a DataLoader as its dataset; None where it does not construct one."""
+    program = Program.of(script)
+    calls = (it for it in program.every_call() if loader and it.where.file == loader.file)
+    made = (it for it in calls if it.spans(loader.line if loader else None))
+    loaders = [it for it in made if any(name.endswith("DataLoader") for name in it.called)]
+    return loaders[0].argument(0, "dataset") if loaders else None
 
 
-def _stream(draw: ast.expr) -> str | None:
-    name = ast.unparse(draw.func) if isinstance(draw, ast.Call) else ""
-    streams = (stream for stream, functions in _STREAMS.items() if functions.fullmatch(name))
-    return next(streams, None)
+def _likeliest(found: Iterable[OrderDraw]) -> OrderDraw | None:
+    return min(found, key=lambda draw: draw.kind, default=None)
 
 
-def _is_behind(draw: Match, cut: Match) -> bool:
-    """Whether a rank draws from its part, which it has cut before."""
-    return draw.place.scope is cut.place.scope and draw.node.lineno > cut.node.lineno
+def _is_in_any_order(expression: Expression) -> bool:
+    """Whether the order of what is in there does not matter: it is sorted, counted, or asked for a member."""
+    node = expression.node
+    if isinstance(node, ast.Compare):
+        return any(isinstance(operator, ast.In | ast.NotIn) for operator in node.ops)
+    return not expression.called.isdisjoint({"builtins.sorted", "builtins.len"})
 
 
-class _Exchanges(Search):
-    """What gives ranks the order of another one."""
-
-    def kind(self, node: ast.expr, place: Place) -> int:
-        return int(isinstance(node, ast.Call) and called_name(node).startswith(("broadcast", "scatter")))
-
-    def hides(self, node: ast.AST) -> bool:
-        return False
-
-
-class _Draws(Search):
-    """What makes values, or their order, other ones in each process.
+def _draws(value: Expression, *, only_order: bool = False) -> Iterator[OrderDraw]:
+    """What makes a value, or its order, another one in each process.
 
     Args:
-        random: the functions that draw at random, as the script writes them.
+        only_order: whether to leave out draws that put nothing in an order.
     """
-
-    def __init__(self, files: list[Place], random: re.Pattern[str]) -> None:
-        super().__init__(files)
-        self._random = random
-        self._seeded = {
-            match[1]
-            for call in self.calls("seed", "manual_seed")
-            if (match := _SEEDS.fullmatch(ast.unparse(call))) is not None
-        }
-        self._own = {
-            ast.unparse(target)
-            for file in files
-            for node in ast.walk(file.tree)
-            if isinstance(node, ast.Assign) and _is_own_generator(node.value)
-            for target in node.targets
-        }
-        """Generators that each process seeds by itself."""
-
-    def kind(self, node: ast.expr, place: Place) -> int:
-        if isinstance(node, ast.Set | ast.SetComp):
-            return Draw.SET
-        if not isinstance(node, ast.Call) or any(keyword.arg in _SEEDED for keyword in node.keywords):
-            return 0
-        name = ast.unparse(node.func)
-        if self._random.fullmatch(name):
-            return 0 if name.rpartition(".")[0] in self._seeded else Draw.RANDOM
-        if self._is_of_own_generator(node.func):
-            return Draw.RANDOM
-        return Draw.SET if name == "set" else Draw.FOLDER if _LISTS.fullmatch(name) else 0
-
-    def _is_of_own_generator(self, called: ast.expr) -> bool:
-        """``generator.shuffle``, of one that each process seeds by itself."""
-        if not isinstance(called, ast.Attribute) or called.attr not in _METHODS:
-            return False
-        return _is_own_generator(called.value) or ast.unparse(called.value) in self._own
-
-    def hides(self, node: ast.AST) -> bool:
-        """Whether the order of what is in there does not matter: it is sorted, counted, or asked for a member."""
-        if isinstance(node, ast.Compare):
-            return any(isinstance(operator, ast.In | ast.NotIn) for operator in node.ops)
-        return isinstance(node, ast.Call) and called_name(node) in ("sorted", "len")
+    for part in value.made_of(_is_in_any_order):
+        kind = _kind(part, only_order=only_order)
+        if kind is not None:
+            yield OrderDraw(part.where, kind, _stream(part))
 
 
-def _is_own_generator(made: ast.expr) -> bool:
-    """``random.Random()`` without a seed, or with one by the rank."""
-    if not isinstance(made, ast.Call) or called_name(made) not in _GENERATORS:
+def _kind(part: Expression, *, only_order: bool) -> Draw | None:
+    if isinstance(part.node, ast.Set | ast.SetComp) or "builtins.set" in part.called:
+        return Draw.SET
+    if any(part.argument(None, name) for name in _SEEDED):
+        return None
+    drawing = [name for name in part.called if draws(name) and (puts_in_order(name) or not only_order)]
+    if any(not _is_alike(part, name) for name in drawing):
+        return Draw.RANDOM
+    return Draw.FOLDER if part.called & FOLDERS or part.method in ("iterdir", "rglob") else None
+
+
+def _is_alike(part: Expression, name: str) -> bool:
+    """Whether a draw gives the same in every process: of a generator, or a stream, with an equal seed."""
+    generator = next((it for it in GENERATORS if name.startswith(f"{it}.")), None)
+    if generator is None:
+        seeding = (
+            call for call in part.program.every_call() if _stream_of(name) in map(SEEDS.get, call.called)
+        )
+        return any(
+            seed.origins.only(Origin.ENVIRONMENT) for it in seeding if (seed := it.argument(0, "seed"))
+        )
+    owner = part.owner
+    made = [it for it in owner.made_of() if generator in it.called] if owner else []
+    seeds = [it.argument(0, "seed") for it in made]
+    return bool(seeds) and all(seed is not None and seed.origins.only(Origin.ENVIRONMENT) for seed in seeds)
+
+
+def _stream(part: Expression) -> str | None:
+    return next((stream for name in part.called if (stream := _stream_of(name))), None)
+
+
+def _stream_of(name: str) -> str | None:
+    """The global stream that a function draws from."""
+    if not draws(name) or name.startswith(tuple(f"{it}." for it in GENERATORS)):
+        return None
+    return {"torch": "torch", "random": "python"}.get(name.partition(".")[0], "numpy")
+
+
+def _whole(part: Expression) -> Expression | None:
+    """What a rank takes its part of by its number: ``order[rank::n]``, ``order[rank * n : ...]``, ``parts[rank]``, the
+    same by ``islice``, or a comprehension over every n-th element; None of what is no such part."""
+    node = part.node
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+        return part.inner(node.value) if _is_rank(part.inner(node.slice)) else None
+    if not any(Origin.RANK in part.inner(it).origins.kinds for it in _by_number(part)):
+        return None
+    if isinstance(node, ast.Subscript):
+        return part.inner(node.value)
+    return part.argument(0, "iterable") or part
+
+
+def _is_rank(index: Expression) -> bool:
+    """Whether an index is the number of a rank; one that holds a slice is itself cut out of something."""
+    if Origin.RANK not in index.origins.kinds:
         return False
-    return not (made.args or made.keywords) or mentions_rank(made)
+    return not any(isinstance(getattr(it.node, "slice", None), ast.Slice) for it in index.made_of())
+
+
+def _by_number(part: Expression) -> list[ast.expr]:
+    """What decides where in a sequence a part begins, or which of its elements are taken."""
+    node = part.node
+    if isinstance(node, ast.Subscript) and isinstance(bounds := node.slice, ast.Slice):
+        return [bounds.lower] if bounds.lower and (bounds.upper or bounds.step) else []
+    if isinstance(node, ast.Call) and "itertools.islice" in part.called:
+        return node.args[1:2]
+    if not isinstance(node, ast.ListComp | ast.GeneratorExp):
+        return []
+    first = node.generators[0]
+    chosen = [test for test in first.ifs if any(map(_is_modulo, ast.walk(test)))]
+    ranged = isinstance(first.iter, ast.Call) and "builtins.range" in part.inner(first.iter).called
+    return [*chosen, *(first.iter.args[:-1][:1] if isinstance(first.iter, ast.Call) and ranged else ())]
+
+
+def _is_modulo(node: ast.AST) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)

@@ -51,7 +51,7 @@ def decision(where: Where | None, recordings: Mapping[int, Recording]) -> tuple[
 def _calls(where: Where, job: JobLines | None, recordings: Mapping[int, Recording]) -> list[Where]:
     """The lines that call the function of a line: those that led to it, where that was recorded."""
     led = {(it.file, it.line): replace(it, columns=None) for it in job.leading_calls(where)} if job else {}
-    return list(led.values()) or _program(where, recordings).callers(where)
+    return list(led.values()) or program_of(where, recordings).callers(where)
 
 
 def _is_guarded(where: Where, recordings: Mapping[int, Recording]) -> bool:
@@ -62,10 +62,11 @@ def _is_guarded(where: Where, recordings: Mapping[int, Recording]) -> bool:
         guard = job.guard(where)
         if guard is not None and (guard.times >= _OFTEN or not guard.always):
             return guard.always
-    return _program(where, recordings).guard(where) is not None
+    return program_of(where, recordings).guard(where) is not None
 
 
-def _program(where: Where, recordings: Mapping[int, Recording]) -> Program:
+def program_of(where: Where, recordings: Mapping[int, Recording]) -> Program:
+    """The program of a job, or the one that a line's file is of where the job's does not have it."""
     scripts = (recording.script for recording in recordings.values() if recording.script)
     program = Program.of(next(scripts, where.file))
     return program if where.file in program.files else Program.of(where.file)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeGuard
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.rank_guards import is_for_some_ranks
+from ddpdoctor.program import Expression, Program
+from ddpdoctor.program.known import GATHERING, gathers, is_schedule, parametrizes
+from ddpdoctor.trace.rank_guards import guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.syntax import (
     FUNCTIONS,
@@ -24,56 +25,36 @@ from ddpdoctor.trace.syntax import (
 
 _NO_SYNC = "no_sync"
 _FLAG = "require_backward_grad_sync"
-_ADDS = ("setattr", "add_module", "register_module", "register_parameter")
-_PARAMETRIZES = ("weight_norm", "spectral_norm", "orthogonal", "register_parametrization")
-"""Functions of torch that put other parameters in the place of a module's own."""
-_GATHERING = {
-    *("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict", "full_tensor"),
-    *(
-        "consolidate_state_dict",
-        "barrier",
-        "all_reduce",
-        "all_gather",
-        "all_gather_object",
-        "all_gather_into_tensor",
-    ),
-    *("broadcast_object_list", "gather_object", "reduce_scatter"),
-}
-"""Functions and methods that every rank has to call, of torch.distributed and what is built on it."""
-_ALSO_OF_OTHERS = ("broadcast", "gather", "reduce", "scatter")
-"""Its functions whose names functools, tensors and data frames have too."""
-_OF_DISTRIBUTED = re.compile(r"(?:dist|torch\.distributed)\.")
-_SETTINGS = {"args", "cfg", "config", "opt", "options"}
-"""What has attributes named like parts of a model, and is none."""
-_SCHEDULE = re.compile(r"LR$|^get_\w*schedule")
-"""What makes a learning-rate scheduler, of torch and of transformers."""
-_UPDATE = re.compile(r"(?i)\bema|_ema|swa|averag|shadow|teacher|target|model|net\b")
-"""In a call of something named update, of what averages weights: no meter and no progress bar."""
-_MIXES = ("lerp_", "mul_", "copy_", "_foreach_lerp_", "_foreach_mul_")
-"""What updates an average of weights in place."""
+_ADDS = ("add_module", "register_module", "register_parameter")
+"""Methods that give a module a part of a name."""
+_MIXES = ("lerp_", "mul_", "copy_")
+"""Methods of tensors that update an average in place."""
+_MIX_ALL = frozenset({"torch._foreach_lerp_", "torch._foreach_mul_", "torch._foreach_copy_"})
+_WEIGHTS = ("parameters", "named_parameters", "state_dict", "buffers", "named_buffers")
+"""Methods of modules that give their weights."""
+_MODULES = ("torch.nn.", "torchvision.models.", "timm.create_model")
+_FUNCTIONS = ("torch.nn.functional.", "torch.nn.init.", "torch.nn.utils.")
 
 
 def hyperparameter_set(script: str, name: str) -> Where | None:
     """The one line that sets a hyperparameter of parameter groups: ``group["lr"] = ...``, or makes its schedule."""
-    loops = (
-        node for node in _nodes(script) if isinstance(node, ast.For) and "group" in ast.unparse(node.iter)
+    program = Program.of(script)
+    is_set = [
+        target.where
+        for target, _ in program.assigned()
+        if isinstance(target.node, ast.Subscript)
+        and getattr(target.node.slice, "value", None) == name
+        and _is_group(target.inner(target.node.value))
+    ]
+    made = (it for it in program.every_call() if not is_set and name == "lr")
+    return _one(is_set or [it.where for it in made if any(map(is_schedule, it.called))])
+
+
+def _is_group(expression: Expression) -> bool:
+    """Whether it is a parameter group of an optimizer."""
+    return any(
+        isinstance(it.node, ast.Attribute) and it.node.attr == "param_groups" for it in expression.made_of()
     )
-    groups = {ast.unparse(part) for loop in loops for part in ast.walk(loop.target)}
-
-    def sets(node: ast.AST) -> bool:
-        return any(
-            isinstance(target, ast.Subscript)
-            and isinstance(target.slice, ast.Constant)
-            and target.slice.value == name
-            and ("group" in (base := ast.unparse(target.value)) or base in groups)
-            for target in assigned_to(node)
-        )
-
-    def schedules(node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and _SCHEDULE.search(called_name(node)) is not None
-
-    is_set = any(map(sets, _nodes(script)))
-    return _only(script, schedules if name == "lr" and not is_set else sets)
 
 
 def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
@@ -81,47 +62,65 @@ def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
     names = {key: key.split(".") for key in keys}
     modules = {part for parts in names.values() for part in parts[:-1]}
     parameters = {parts[-1] for parts in names.values()}
+    program = Program.of(script)
+    calls = list(program.every_call())
+    if "parametrizations" in modules:
+        return _one(it.where for it in calls if any(map(parametrizes, it.called)))
+    given = [it.where for it in calls if _added(it) in modules | parameters]
+    given += [
+        target.where
+        for target, value in program.assigned()
+        if _part(target) in (parameters if "torch.nn.Parameter" in value.classes else modules)
+        and (_is_module(value) or _is_module(target.inner(target.node.value)))  # type: ignore[attr-defined]
+        and not _makes_itself(target)
+    ]
+    return _one(given)
 
-    def parametrizes(node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and called_name(node) in _PARAMETRIZES
 
-    def gives(node: ast.AST) -> bool:
-        call = node if isinstance(node, ast.Call) else getattr(node, "value", None)
-        maker = called_name(call) if isinstance(call, ast.Call) else ""
-        parts = modules | parameters if maker in ("Parameter", "register_parameter") else modules
-        if isinstance(node, ast.Call) and maker in _ADDS:
-            return any(isinstance(given, ast.Constant) and given.value in parts for given in node.args)
-        return any(_is_part(target, parts) for target in assigned_to(node))
+def _added(call: Expression) -> str:
+    """The part that a call gives a module, by its name."""
+    given = call.argument(0, "name") if call.method in _ADDS else None
+    if "builtins.setattr" in call.called:
+        given = call.argument(1, "name")
+    return str(getattr(given.node, "value", "")) if given else ""
 
-    return _only(script, parametrizes if "parametrizations" in modules else gives)
+
+def _part(target: Expression) -> str:
+    """``head`` of ``net.head``, or of ``net[2]`` of a Sequential."""
+    node = target.node
+    return (
+        str(node.attr)
+        if isinstance(node, ast.Attribute)
+        else str(getattr(getattr(node, "slice", None), "value", ""))
+    )
+
+
+def _is_module(value: Expression) -> bool:
+    return any(name.startswith(_MODULES) and not name.startswith(_FUNCTIONS) for name in value.classes)
+
+
+def _makes_itself(target: Expression) -> bool:
+    """Whether a constructor gives the part to its own object."""
+    return target.where.function == "__init__" and isinstance(getattr(target.node, "value", None), ast.Name)
 
 
 def guarded_collective(script: str, recordings: Mapping[int, Recording]) -> Where | None:
     """The one line that calls on some ranks only what gathers from all of them."""
-    imports = (node for node in _nodes(script) if isinstance(node, ast.ImportFrom))
-    of_torch = [node for node in imports if (node.module or "").startswith("torch.distributed")]
-    imported = {alias.name for node in of_torch for alias in node.names}
-
-    def gathers(node: ast.AST) -> bool:
-        if not isinstance(node, ast.Call) or called_name(node) not in _ALSO_OF_OTHERS:
-            return isinstance(node, ast.Call) and called_name(node) in _GATHERING
-        function = ast.unparse(node.func)
-        return function in imported or _OF_DISTRIBUTED.match(function) is not None
-
-    guarded = [line for line in _lines(script, gathers) if is_for_some_ranks(line, recordings)]
-    return guarded[0] if len(guarded) == 1 else None
+    calls = (
+        it for it in Program.of(script).every_call() if it.method in GATHERING or any(map(gathers, it.called))
+    )
+    return _one(it.where for it in calls if is_for_some_ranks(it.where, recordings))
 
 
 def unfreezing(script: str) -> Where | None:
     """The one line that lets parameters be trained: ``requires_grad_(True)``, ``parameter.requires_grad = True``."""
-
-    def lets(node: ast.AST) -> bool:
-        if isinstance(node, ast.Call) and called_name(node) == "requires_grad_":
-            return not node.args or _is_true(node.args[0])
-        names = (getattr(target, "attr", "") for target in assigned_to(node))
-        return isinstance(node, ast.Assign) and "requires_grad" in names and _is_true(node.value)
-
-    return _only(script, lets)
+    program = Program.of(script)
+    calls = (it for it in program.every_call() if it.method == "requires_grad_")
+    lets = [
+        it.where for it in calls if (given := it.argument(0, "requires_grad")) is None or _is_true(given.node)
+    ]
+    assigned = ((target, value) for target, value in program.assigned() if _is_true(value.node))
+    return _one([*lets, *(it.where for it, _ in assigned if getattr(it.node, "attr", "") == "requires_grad")])
 
 
 def _is_true(node: ast.expr) -> bool:
@@ -129,19 +128,34 @@ def _is_true(node: ast.expr) -> bool:
 
 
 def guarded_update(script: str, recordings: Mapping[int, Recording]) -> Where | None:
-    """The one line that updates an average of weights on some ranks only."""
+    """The one line that updates an average of weights on some ranks only, or calls what does."""
+    updates = {it.where for it in Program.of(script).every_call() if _mixes(it) or _is_given_model(it)}
+    guarded = {
+        guarded_call(line, recordings) or line for line in updates if is_for_some_ranks(line, recordings)
+    }
+    return _one(guarded)
 
-    def updates(node: ast.AST) -> bool:
-        is_update = isinstance(node, ast.Call) and "update" in called_name(node)
-        return is_update and _UPDATE.search(ast.unparse(node)) is not None
 
-    def mixes(node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and called_name(node) in _MIXES
+def _mixes(call: Expression) -> bool:
+    """Whether it changes in place what is made of a module's weights."""
+    changed = (
+        call.owner if call.method in _MIXES else call.argument(0, "self") if call.called & _MIX_ALL else None
+    )
+    return changed is not None and is_of_weights(changed)
 
-    for wanted in (updates, mixes):
-        if guarded := {line for line in _lines(script, wanted) if is_for_some_ranks(line, recordings)}:
-            return guarded.pop() if len(guarded) == 1 else None
-    return None
+
+def is_of_weights(value: Expression) -> bool:
+    """Whether a value is made of a module's parameters or buffers."""
+    return any(it.method in _WEIGHTS for it in value.made_of())
+
+
+def _is_given_model(call: Expression) -> bool:
+    """Whether an object of a library takes the weights of a model: ``AveragedModel.update_parameters``."""
+    given = call.argument(0, "model")
+    owner = call.owner
+    if call.method not in ("update", "update_parameters") or given is None or owner is None:
+        return False
+    return bool(owner.classes) and _is_module(given)
 
 
 def sync_decision(backward: Where | None, script: str) -> Where | None:
@@ -162,7 +176,10 @@ def sync_decision(backward: Where | None, script: str) -> Where | None:
     if len(around) == 1:  # the forward alone is in there
         return _decides(backward.file, around[0])
     ahead = [it.lineno for it in own_nodes(scope) if _sets_flag(it) and it.lineno < backward.line]
-    return replace(backward, line=max(ahead), columns=None) if ahead else _only(script, _sets_flag)
+    if ahead:
+        return replace(backward, line=max(ahead), columns=None)
+    assigned = (target for target, _ in Program.of(script).assigned())
+    return _one(it.where for it in assigned if getattr(it.node, "attr", "") == _FLAG)
 
 
 def _in_helper(script: str, called: set[str]) -> Where | None:
@@ -201,31 +218,7 @@ def _no_sync_of(block: ast.With) -> list[ast.expr]:
     return [item.context_expr for item in block.items if _mentions_no_sync(item)]
 
 
-def _is_part(target: ast.expr, parts: set[str]) -> bool:
-    """``net.head``, or ``model.module[2]`` of a Sequential; not what a module gives itself as ``self.head``."""
-    if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-        return str(target.slice.value) in parts and ".module" in ast.unparse(target)
-    if not isinstance(target, ast.Attribute):
-        return False
-    base = getattr(target.value, "attr", getattr(target.value, "id", ""))
-    return target.attr in parts and base not in {"self", *_SETTINGS}
-
-
-def _only(script: str, wanted: Callable[[ast.AST], bool]) -> Where | None:
-    chosen = list(_lines(script, wanted))
-    return chosen[0] if len(chosen) == 1 else None
-
-
-def _nodes(script: str) -> Iterator[ast.AST]:
-    for file in modules_of(script):
-        yield from ast.walk(parsed(file) or ast.Module([], []))
-
-
-def _lines(script: str, wanted: Callable[[ast.AST], bool]) -> Iterator[Where]:
-    """The lines of the script's files that have such a statement or expression."""
-    for file in modules_of(script):
-        tree = parsed(file)
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, ast.stmt | ast.expr) and wanted(node):
-                function = getattr(enclosing_function(tree, node.lineno), "name", "<module>") if tree else ""
-                yield Where(file, node.lineno, function)
+def _one(lines: Iterable[Where]) -> Where | None:
+    """The line, where they are all the same one."""
+    found = set(lines)
+    return found.pop() if len(found) == 1 else None

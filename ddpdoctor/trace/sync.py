@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +12,8 @@ from typing import Any
 
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Where
+from ddpdoctor.program import Expression, Program
+from ddpdoctor.program.known import REDUCES, averages_weights
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import listing, plural
@@ -22,7 +22,7 @@ from ddpdoctor.trace.align import optimizer_steps
 from ddpdoctor.trace.instances import grouped, of_model, on_each_rank
 from ddpdoctor.trace.joint_training import averaging_group, train_one_model
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.syntax import modules_of, parsed
+from ddpdoctor.trace.source_causes import is_of_weights
 from ddpdoctor.trace.training import TrainingStep
 
 Group = Mapping[int, Recording]
@@ -31,11 +31,6 @@ Digests = Mapping[str, str | None]
 """Checksums of tensors, by the name of the parameter."""
 
 _SENDING = ("send", "isend", "batch_isend_irecv")
-_AVERAGER = re.compile(
-    r"(?i)averag|postlocalsgdoptimizer|(?:all_?reduce|broadcast)\w*\(.*(?:param|weight|\.data|\bp\b)"
-)
-"""In lines that may make weights equal."""
-_NAMING = (ast.Call, ast.Name, ast.Attribute, ast.Import, ast.ImportFrom)
 LARGEST_STATISTIC = 8
 """Numbers that a rank may send to another and that are no weights: losses, counts, a state."""
 
@@ -362,10 +357,16 @@ def _has_averager(recording: Recording) -> bool:
 
 @cache
 def _may_average(script: str) -> bool:
-    """Whether a file of a script names such an average, or cannot be read."""
-    files = [parsed(file) for file in modules_of(script)]
-    nodes = (node for tree in files if tree for node in ast.walk(tree) if isinstance(node, _NAMING))
-    return None in files or any(_AVERAGER.search(ast.unparse(node)) for node in nodes)
+    """Whether a script calls one of torch's averagers, or a collective on weights; or cannot be read."""
+    program = Program.of(script)
+    return not program.files or any(map(_averages, program.every_call()))
+
+
+def _averages(call: Expression) -> bool:
+    if any(map(averages_weights, call.called)):
+        return True
+    tensor = next((call.argument(*REDUCES[name]) for name in call.called if name in REDUCES), None)
+    return tensor is not None and is_of_weights(tensor)
 
 
 def _averages_by_hand(recording: Recording) -> bool:

@@ -11,6 +11,10 @@ from ddpdoctor.trace.dataset_draws import Draw, dataset_draw, draw_before_cut
 
 T = TypeVar("T")
 
+HEAD = (
+    "import glob, os, random; import numpy as np; import torch; import torch.distributed as dist; "
+    "from itertools import islice; from torch.utils.data import DataLoader, Dataset, Subset\n"
+)
 SHUFFLED_LIST = """\
 paths = read()
 random.shuffle(paths)  # the draw
@@ -127,9 +131,9 @@ def test_the_line_that_draws(tmp_path, script):
 
 
 def test_a_class_of_another_file(tmp_path):
-    module = 'class Images:\n    def __init__(self, path):\n        self.files = glob.glob(f"{path}/*")\n'
+    module = 'import glob\nclass Images:\n    def __init__(self, path):\n        self.files = glob.glob(f"{path}/*")\n'
     (tmp_path / "parts.py").write_text(module)
-    assert read(tmp_path, IMPORTED) == Where(str(tmp_path / "parts.py"), 3, "__init__")
+    assert read(tmp_path, IMPORTED) == Where(str(tmp_path / "parts.py"), 4, "__init__")
 
 
 def test_what_is_the_same_in_every_process_is_no_draw(tmp_path):
@@ -186,7 +190,7 @@ class Images(Dataset):
         self.rng.shuffle(order)  # the draw
         self.order = order[rank::3]
 
-loader = DataLoader(Images(rank))  # the loader
+loader = DataLoader(Images(dist.get_rank()))  # the loader
 """
 
 
@@ -264,9 +268,53 @@ def test_the_stream_of_a_draw(tmp_path):
 def read(folder: Path, script: str, look: Callable[[Where, str], T] = dataset_draw) -> T:
     folder.mkdir(exist_ok=True)
     file = folder / "train.py"
-    file.write_text(script)
+    file.write_text(f"{HEAD}{script}")
     return look(Where(str(file), line_of(script, "the loader")), str(file))
 
 
 def line_of(script: str, comment: str) -> int:
-    return next(number for number, line in enumerate(script.splitlines(), 1) if comment in line)
+    return next(number for number, line in enumerate(script.splitlines(), 2) if comment in line)
+
+
+RENAMED = """\
+class Images(Dataset):
+    def __init__(self, found, mine, of_all):
+        self.kept = found[mine::of_all]
+
+def shuffle(values):
+    return values
+
+def mixed(these):
+    random.shuffle(these)  # the draw
+
+def main():
+    a = list(range(90))
+    mixed(a)
+    return DataLoader(Images(a, dist.get_rank(), 3))  # the loader
+"""
+
+
+def test_names_tell_nothing_of_a_draw(tmp_path):
+    draw = read(tmp_path, RENAMED, draw_before_cut)
+    assert draw is not None
+    assert draw.where.line == line_of(RENAMED, "# the draw")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("random.shuffle(these)", "shuffle(these)"), ("dist.get_rank()", "lora_rank")],
+    ids=["a function of that name", "a number called rank"],
+)
+def test_names_make_no_draw_and_no_cut(tmp_path, change):
+    script = "lora_rank = 8\n" + RENAMED.replace(*change)
+    assert read(tmp_path, script, draw_before_cut) is None
+
+
+def test_a_stream_that_every_process_seeds_by_a_setting(tmp_path):
+    script = (
+        "import argparse; args = argparse.ArgumentParser().parse_args()\nrandom.seed(args.seed)\n" + RENAMED
+    )
+    assert read(tmp_path / "alike", script, draw_before_cut) is None
+    assert (
+        read(tmp_path / "apart", script.replace("args.seed", "dist.get_rank()"), draw_before_cut) is not None
+    )

@@ -39,12 +39,28 @@ for layer in model.modules():
         weight_norm(layer)  # here
 """
 AVERAGE = """\
-import torch.distributed as dist; me = dist.get_rank()
+me = dist.get_rank(); model = DDP(nn.Linear(4, 4))
+
+class Kept:
+    def __init__(self, of):
+        self.held = copy.deepcopy(of)
+
+    def update(self, of):
+        for a, b in zip(self.held.parameters(), of.parameters()):
+            a.lerp_(b, 0.1)
+
+class Meter:
+    total = 0
+
+    def update(self, model_loss):
+        self.total.mul_(0.9).add_(model_loss)
+
+average, meter = Kept(model.module), Meter()
 for batch in loader:
     train(batch)
-    meter.update(loss)
     if me == 0:
         bar.update(1)
+        meter.update(model(batch))
         average.update(model.module)  # here
 """
 AVERAGE_OF_ALL = """\
@@ -105,29 +121,37 @@ for i, batch in enumerate(loader):
 """
 
 
+IMPORTS = (
+    "import copy, torch; import torch.distributed as dist; from torch import nn; "
+    "from torch.nn.utils import weight_norm; from torch.nn.parallel import DistributedDataParallel as DDP; "
+    "from torch.optim.lr_scheduler import LambdaLR, StepLR; from torch.optim.swa_utils import AveragedModel; "
+    "from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_state_dict\n"
+)
+
+
 def read(folder: Path, script: str) -> str:
-    (folder / "train.py").write_text(script)
+    (folder / "train.py").write_text(IMPORTS + script)
     return str(folder / "train.py")
 
 
 def line_of(script: str, comment: str) -> int:
-    return next(number for number, line in enumerate(script.splitlines(), 1) if f"# {comment}" in line)
+    return next(number for number, line in enumerate(script.splitlines(), 2) if f"# {comment}" in line)
 
 
 def test_the_line_that_sets_a_hyperparameter(tmp_path):
     line = hyperparameter_set(read(tmp_path, WARM_UP), "lr")
-    assert line == Where(str(tmp_path / "train.py"), 3, "set_lr")
+    assert line == Where(str(tmp_path / "train.py"), 4, "set_lr")
 
 
 def test_of_two_lines_that_set_it_none_is_named(tmp_path):
-    assert hyperparameter_set(read(tmp_path, WARM_UP + 'group["lr"] = 0\n'), "lr") is None
+    assert hyperparameter_set(read(tmp_path, WARM_UP + 'optimizer.param_groups[0]["lr"] = 0\n'), "lr") is None
 
 
-@pytest.mark.parametrize("base", ["g", 'param_group["extra"]', "optimizer.param_groups[0]"])
+@pytest.mark.parametrize("base", ["g", "optimizer.param_groups[0]"])
 def test_the_line_that_sets_a_hyperparameter_of_a_group(tmp_path, base):
     script = f'config["lr"] = 1\nfor i, g in enumerate(optimizer.param_groups):\n    {base}["lr"] = lr\n'
     assert hyperparameter_set(read(tmp_path, script), "lr") == Where(
-        str(tmp_path / "train.py"), 3, "<module>"
+        str(tmp_path / "train.py"), 4, "<module>"
     )
 
 
@@ -146,7 +170,12 @@ def test_the_line_that_changes_the_rate(tmp_path, script):
 
 
 def test_a_schedule_beside_a_line_that_sets_the_rate_is_not_named(tmp_path):
-    script = WARM_UP + 'group["lr"] = 0\nscheduler = StepLR(optimizer, 1)\n'
+    script = WARM_UP + 'optimizer.param_groups[0]["lr"] = 0\nscheduler = StepLR(optimizer, 1)\n'
+    assert hyperparameter_set(read(tmp_path, script), "lr") is None
+
+
+def test_a_group_of_something_else_has_no_hyperparameter(tmp_path):
+    script = 'groups = [{"lr": 1}]\nfor param_group in groups:\n    param_group["lr"] = 2\n'
     assert hyperparameter_set(read(tmp_path, script), "lr") is None
 
 
@@ -180,13 +209,13 @@ def test_what_has_the_name_of_a_part_is_none(tmp_path, script):
 )
 def test_the_line_that_gives_a_wrapped_module_a_parameter(tmp_path, script):
     assert part_assigned(read(tmp_path, script), ["scale"]) == Where(
-        str(tmp_path / "train.py"), 1, "<module>"
+        str(tmp_path / "train.py"), 2, "<module>"
     )
 
 
 def test_the_line_that_unfreezes(tmp_path):
     script = "net.requires_grad_(False)\nfor p in net.parameters():\n    p.requires_grad = True\n"
-    assert unfreezing(read(tmp_path, script)) == Where(str(tmp_path / "train.py"), 3, "<module>")
+    assert unfreezing(read(tmp_path, script)) == Where(str(tmp_path / "train.py"), 4, "<module>")
 
 
 def test_the_update_of_an_average_on_some_ranks(tmp_path):
@@ -196,7 +225,7 @@ def test_the_update_of_an_average_on_some_ranks(tmp_path):
 
 
 SAVE = """\
-import torch.distributed as dist; me = dist.get_rank(); state = get_state_dict(model)
+me = dist.get_rank(); state = get_state_dict(model)
 if me == 0:
     print(len(state))
 """
@@ -205,7 +234,7 @@ if me == 0:
 def test_what_gathers_from_all_ranks_is_called_on_one(tmp_path):
     script = SAVE.replace("print(", "weights = get_model_state_dict(model)\n    print(")
     line = guarded_collective(read(tmp_path, script), {})
-    assert line == Where(str(tmp_path / "train.py"), 3, "<module>")
+    assert line == Where(str(tmp_path / "train.py"), 4, "<module>")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +246,9 @@ def test_what_gathers_from_all_ranks_is_called_on_one(tmp_path):
         ("import torch.distributed as dist", "dist.reduce(loss, 0)", True),
         ("import torch", "torch.distributed.gather(loss, parts)", True),
         ("from torch.distributed import scatter", "scatter(part, parts)", True),
-        ("import accelerate", "accelerator.all_gather(loss)", True),
+        ("import accelerate; mine = accelerate.Accelerator()", "mine.gather(loss)", True),
+        ("", "gather_barrier_all_reduce(loss)", False),
+        ("from torch.distributed import all_reduce as sum_up", "sum_up(loss)", True),
     ],
 )
 def test_names_of_collectives_that_others_have_too(tmp_path, head, call, is_collective):
@@ -228,14 +259,15 @@ def test_names_of_collectives_that_others_have_too(tmp_path, head, call, is_coll
 @pytest.mark.parametrize(
     "update",
     [
-        "teacher.update(student.module)",
+        "teacher.update_parameters(student)",
         "for a, p in zip(old, new): a.mul_(0.9).add_(p, alpha=0.1)",
         "torch._foreach_lerp_(old, new, 0.1)",
     ],
 )
 def test_other_updates_of_an_average_on_some_ranks(tmp_path, update):
-    script = f"import torch.distributed as dist; me = dist.get_rank()\nif me == 0:\n    {update}\n"
-    assert guarded_update(read(tmp_path, script), {}) == Where(str(tmp_path / "train.py"), 3, "<module>")
+    made = "student = nn.Linear(3, 3); teacher = AveragedModel(student); old = list(teacher.parameters()); new = []"
+    script = f"me = dist.get_rank(); {made}\nif me == 0:\n    {update}\n"
+    assert guarded_update(read(tmp_path, script), {}) == Where(str(tmp_path / "train.py"), 4, "<module>")
 
 
 @pytest.mark.parametrize("condition", ["lora_rank == 0", "use_master_weights", "is_main_loop"])

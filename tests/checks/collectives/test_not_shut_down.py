@@ -35,6 +35,12 @@ def test_no_file_of_it_destroys_the_group(tmp_path):
     assert headlines(tmp_path, script) == ["no file of the script calls destroy_process_group"]
 
 
+@pytest.mark.parametrize("name", ["cleanup", "teardown_distributed", "finalize", "n3"])
+def test_the_name_of_a_function_destroys_nothing(tmp_path, name):
+    script = f"{SCRIPT}import shutil\ndef {name}():\n    shutil.rmtree('x')\n{name}()\nmeter.{name}()\n"
+    assert headlines(tmp_path, script) == ["no file of the script calls destroy_process_group"]
+
+
 def test_of_a_process_that_left_without_a_word_as_a_forked_one_does_nothing_is_said(tmp_path):
     assert headlines(tmp_path, SCRIPT, end=None) == []
 
@@ -45,14 +51,18 @@ def test_of_a_process_that_left_without_a_word_as_a_forked_one_does_nothing_is_s
         ("dist.destroy_process_group()\n", ""),
         ("leave()\n", "def leave():\n    dist.destroy_process_group()\n"),
         ("atexit.register(dist.destroy_process_group)\n", ""),
-        ("library.cleanup()\n", ""),
+        ("import accelerate as library\nlibrary.Accelerator().end_training()\n", ""),
+        ("from torch.distributed import destroy_process_group as f\nf()\n", ""),
+        ("getattr(dist, 'destroy_process_group')()\n", ""),
         ("from unread_package.utils import finish\nfinish()\n", ""),
     ],
     ids=[
         "called",
         "in a module",
         "handed on",
-        "in a module that is not read",
+        "by a framework",
+        "under another name",
+        "by its name as a string",
         "by a helper that is not read",
     ],
 )

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpdoctor.blame.failure import Failure
-from ddpdoctor.model import Confidence, Source
+from ddpdoctor.model import Confidence, Source, Where
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from tests.support.judging import only_finding, passed, skipped
@@ -173,6 +173,31 @@ def test_a_count_that_is_agreed_before_the_pass_is_right(call):
         return replace(one, collectives=(call,))
 
     passed("DD106", Source.RUN, uneven(100, 99, change=change, ended="shortened"))
+
+
+@pytest.mark.parametrize(
+    ("number", "is_length"),
+    [
+        ("len(batches)", True),
+        ("sum(1 for _ in range(len(batches)))", True),
+        ("steps_of(batches)", True),
+        ("batches_left", False),
+        ("time.time()", False),
+    ],
+)
+def test_a_smallest_number_agrees_on_batches_only_where_it_is_made_of_lengths(tmp_path, number, is_length):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time, torch, torch.distributed as dist\n"
+        "def steps_of(given): return len(given) // 4\n"
+        f"batches_left = 3.5; n = torch.tensor([{number}])\n"
+        "dist.all_reduce(n, op=dist.ReduceOp.MIN)\n"
+    )
+    call = Collective(0.05, Where(str(script), 4), "all_reduce", shape=(1,), reduce="min")
+    trace = uneven(
+        100, 99, change=lambda rank, one: replace(one, collectives=(call,)), ended="shortened", drawn=8
+    )
+    (passed if is_length else only_finding)("DD106", Source.RUN, trace)
 
 
 def accumulating(windows):

@@ -26,14 +26,20 @@ def test_ranks_that_train_models_of_their_own():
 @pytest.mark.parametrize(
     ("source", "line"),
     [
-        ("def build(model):\n    if cuda:\n        model = DDP(model)\n    return model\n", 2),
-        ("model = DistributedDataParallel(model)\n", 1),
-        ("if cuda:\n    a = DDP(a)\nelse:\n    b = DDP(b)\n", LINE_OF_UPDATE),
+        (
+            "def build(model):\n    if torch.cuda.is_available():\n        model = DDP(model)\n    return model\n",
+            3,
+        ),
+        ("has = torch.cuda.is_available()\nif has:\n    if x > 3:\n        model = DDP(model)\n", 3),
+        ("cuda_device_gpu = 3\nif x > 3:\n    if cuda_device_gpu:\n        model = DDP(model)\n", 4),
+        ("model = DDP(model)\n", 2),
+        ("if has:\n    a = DDP(a)\nelse:\n    b = DDP(b)\n", LINE_OF_UPDATE),
+        ("def DistributedDataParallel(a):\n    pass\nDistributedDataParallel(model)\n", LINE_OF_UPDATE),
     ],
 )
 def test_the_wrap_that_was_left_out(tmp_path, source, line):
     file = tmp_path / "train.py"
-    file.write_text(source)
+    file.write_text(f"import torch; from torch.nn.parallel import DistributedDataParallel as DDP\n{source}")
 
     def change(rank, recording):
         recording = alone(rank, recording)
