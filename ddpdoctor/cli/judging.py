@@ -14,6 +14,7 @@ from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.cli.report_output import write_timeline
 from ddpdoctor.cli.request import Request
+from ddpdoctor.job.job_folder import working_directory
 from ddpdoctor.judge import Verdict, compose, judge_further, skip_all
 from ddpdoctor.judge import judge as judge_all
 from ddpdoctor.model import Report, Source
@@ -85,9 +86,10 @@ class Judging:
             self._read_output(trace, folders)
         for job in reversed(trace.before):
             self.verdicts += judge_further(Source.RUN, checks, job, self.log, self.verdicts)
+        working = working_directory(folders[0])
         of_run = [verdict for verdict in self.verdicts if verdict.source is Source.RUN]
-        self.notes += notes(trace, of_run, self.request.options.time_limit)
-        self.run.update(facts(trace))
+        self.notes += notes(trace, of_run, self.request.options.time_limit, working)
+        self.run.update(facts(trace, working))
         if len(folders) > 1:
             self.run |= {"nproc": len(trace.ranks) // len(folders), "nnodes": len(folders)}
         self.hosts_of_ranks |= {rank.rank: rank.recording.host for rank in trace.ranks if rank.recording}

@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from ddpdoctor.judge import Verdict
 from ddpdoctor.launch import Imagined
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.written import phrases, relative
+
+_MOST_FILES = 8
+"""Files and folders that a note names."""
 
 _WANTS_GPU = re.compile(
     r"no NVIDIA driver|not compiled with CUDA enabled|no CUDA GPUs are available|no GPUs found"
@@ -33,8 +37,12 @@ def unfinished(trace: Trace, time_limit: float | None) -> str | None:
     return "not distributed: init_process_group was never called"
 
 
-def facts(trace: Trace) -> dict[str, Any]:
-    """What ``run`` in the report tells of it."""
+def facts(trace: Trace, working: Path) -> dict[str, Any]:
+    """What ``run`` in the report tells of it.
+
+    Args:
+        working: the working directory of the run.
+    """
     if trace.bundled:
         return {}
     known: dict[str, Any] = {"rehearsal": trace.rehearsal, "shortened": None, "trained": _trained(trace)}
@@ -45,6 +53,10 @@ def facts(trace: Trace) -> dict[str, Any]:
             "steps": trace.shortened.steps,
             "whole_passes": trace.shortened.whole,
         }
+    if trace.written is not None:
+        known["would_write"] = [
+            {**asdict(file), "path": relative(file.path, working)} for file in trace.written.files
+        ]
     groups = [event for rank in trace.ranks if rank.recording for event in rank.recording.groups]
     backend = next((event.backend for event in groups if event.backend), None)
     if backend:
@@ -66,7 +78,7 @@ def _trained(trace: Trace) -> dict[str, int] | None:
     return {"steps": longest.step_count, "epochs": len(passes) if one_loader else 0}
 
 
-def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None) -> list[str]:
+def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None, working: Path) -> list[str]:
     """Sentences about the run."""
     if trace.bundled:
         return []
@@ -77,7 +89,21 @@ def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None) -
         *_on_rehearsal(trace),
         *_on_restarts(trace),
         *_on_recorder(trace),
+        *_on_files(trace, working),
     ]
+
+
+def _on_files(trace: Trace, working: Path) -> Iterator[str]:
+    """What the run would have written, where that is undone."""
+    if trace.written is None:
+        return
+    if trace.written.why_not:
+        why = trace.written.why_not
+        yield f"what the script wrote is still there, since there is no private view of the file system: {why}"
+    told = phrases(trace.written.files, working)
+    if told:
+        more = f", and {len(told) - _MOST_FILES} more" if len(told) > _MOST_FILES else ""
+        yield f"would write: {', '.join(told[:_MOST_FILES])}{more}; undone, unless --keep-files is given"
 
 
 def _on_jobs(trace: Trace) -> Iterator[str]:

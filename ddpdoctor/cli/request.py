@@ -36,7 +36,7 @@ JOB_FOLDER = "job"
 _ABOUT_PATCHES = ("apply", "diff", "force")
 _ABOUT_A_SCRIPT = (
     *("budget", "batches", "full", "time_limit", "hang_after", "exact"),
-    *("rehearse", "rehearse_hosts", "world_size", "ranks"),
+    *("rehearse", "rehearse_hosts", "world_size", "ranks", "keep_files"),
 )
 
 
@@ -97,6 +97,8 @@ def request_of(options: CheckOptions) -> Request:
     host = host.with_launch(_launch(options, host))
     # With --trace the words are further folders.
     job = None if options.trace else job_of(options, _recorder(options))
+    if job is not None and not options.keep_files and host.launch.nnodes == 1:
+        job = replace(job, private=True)
     if job is None:
         _refuse_without_job(options)
     return Request(

@@ -45,7 +45,7 @@ def run_watch(options: WatchOptions) -> int:
     if not options.words:
         raise UsageError("watch requires a job: ddpdoctor watch -- torchrun train.py")
     shared = {field.name: getattr(options, field.name) for field in fields(RunOptions)}
-    request = request_of(CheckOptions(**shared, full=True))
+    request = request_of(CheckOptions(**shared, full=True, keep_files=True))
     with RunFolder(request) as folder:
         return _Watched(request, options, folder).run()
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import ddpdoctor
 from ddpdoctor.job.guarded import python_command
 from ddpdoctor.job.torchrun import LOGS
+from ddpdoctor.job.written_files import view_command
 from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.text import quote_command
@@ -65,6 +66,8 @@ class Job:
     recorder: RecorderOptions = field(default_factory=RecorderOptions)
     bundled: bool = False
     """Whether this is the trainer that comes with ddpdoctor. Its ranks are held until they are released."""
+    private: bool = False
+    """Whether it runs in a private view of the file system, so that what it writes is undone."""
     forked: bool = False
     """Whether torchrun forks the ranks of the bundled trainer, so that torch is imported once."""
 
@@ -77,6 +80,12 @@ class Job:
 
     def command(self, launch: Launch, folder: Path) -> list[str]:
         """The command line that runs it."""
+        if not self.private:
+            return self._command(launch, folder)
+        script = self.words[0] if self.kind is JobKind.SCRIPT else None
+        return view_command(self._command(launch, folder), folder, script)
+
+    def _command(self, launch: Launch, folder: Path) -> list[str]:
         if self.kind is JobKind.LINE:
             return list(self.words)
         if self.forked:

@@ -222,6 +222,20 @@ def _alive_by_psutil(run_id: str) -> list[int]:
     return alive
 
 
+def remove_all(folder: Path) -> None:
+    """Remove a folder with all that is in it, also what its owner may not look into, as the layers of an overlay."""
+
+    def allow(_: object, path: str, __: object) -> None:
+        with contextlib.suppress(OSError):
+            for place in (Path(path).parent, Path(path)):
+                if place.is_dir() and not place.is_symlink():
+                    place.chmod(0o700)
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)  # noqa: PTH108, PTH112
+
+    shutil.rmtree(folder, onerror=allow)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _command_of(pid: int) -> str:
     try:
         words = Path("/proc", str(pid), "cmdline").read_bytes()
@@ -293,7 +307,7 @@ def main(arguments: Sequence[str]) -> int:
         with contextlib.suppress(OSError):  # on a full disk our exit status has to do
             _write(options.report, ending)
     for folder in options.if_orphaned if guard.orphaned else ():
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_all(folder)
     return ending.status if ending.status >= 0 else 128 - ending.status
 
 

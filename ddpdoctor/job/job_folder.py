@@ -21,6 +21,7 @@ from ddpdoctor.job.cleanup_errors import before_cleanup
 from ddpdoctor.job.command import RECORD, Job, JobKind
 from ddpdoctor.job.ray_train import lost_hosts
 from ddpdoctor.job.torchrun import ERR, OUT
+from ddpdoctor.job.written_files import read_written
 from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
@@ -161,6 +162,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
             *(LostHost(host, ranks, STOPPED) for host, ranks in recorded.lost.items()),
             *lost_hosts(recorded.others),
         ),
+        written=read_written(folder),
         before=tuple(_ended_job(job, before, stopped) for before in recorded.before),
     )
 

@@ -17,10 +17,19 @@ from ddpdoctor.host.system import System
 from ddpdoctor.job import sacct, torchrun
 from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guarded import Ending, new_run_id, start
-from ddpdoctor.job.job_folder import SNAPSHOT, Stopped, read_trace, write_ending, write_job, write_sources
+from ddpdoctor.job.job_folder import (
+    SNAPSHOT,
+    Stopped,
+    read_trace,
+    working_directory,
+    write_ending,
+    write_job,
+    write_sources,
+)
 from ddpdoctor.job.output_forwarding import Stream
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.job.torchrun import ERR, OUT
+from ddpdoctor.job.written_files import LAYERS, undo
 from ddpdoctor.launch import Launch
 from ddpdoctor.nodes.agreement import Agreement, RunState
 from ddpdoctor.trace import Trace
@@ -95,6 +104,8 @@ class JobRun:
         self.job, self.launch, self.folder, self._policy = job, launch, folder, policy or RunPolicy()
         write_job(folder, job, launch)
         (folder / RECORD).mkdir()
+        if job.private:
+            (folder / LAYERS).mkdir()
         self._begun, self._oom_kills = time.monotonic(), _oom_kills()
         self._judgement = Judgement(JobState.MOVES)
         self._reported: float | None = None
@@ -124,8 +135,10 @@ class JobRun:
             self._begun = time.monotonic()
 
     def stop(self) -> Ending:
-        """End every process of it."""
-        return self._running.stop()
+        """End every process of it, and undo what it wrote where that is asked for."""
+        ending = self._running.stop()
+        undo(self.folder, working_directory(self.folder))
+        return ending
 
     def pass_on(self, number: int) -> None:
         """Give the job a signal, and go on."""

@@ -58,6 +58,7 @@ def united(parts: Sequence[Trace]) -> Trace:
         lost=(*lost, *(host for part in parts for host in part.lost)),
         oom_kills=sum(part.oom_kills for part in parts),
         slurm=next(filter(None, (part.slurm for part in parts)), None),
+        written=next((part.written for part in parts if part.written), None),
         before=_before(parts),
     )
 

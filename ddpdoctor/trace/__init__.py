@@ -19,6 +19,7 @@ from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.text import shorten
 from ddpdoctor.trace.own_training import without_own_training
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.written import WouldWrite
 
 _Answer = TypeVar("_Answer")
 
@@ -162,6 +163,8 @@ class Trace:
     """Processes in the control groups of the job that the kernel killed because there was no memory left."""
     slurm: SlurmEnd | None = None
     """None where Slurm did not end it, or nobody knows."""
+    written: WouldWrite | None = None
+    """What the run would have written; None where its files were its own matter."""
     before: tuple[Trace, ...] = ()
     """The jobs that the launch line ran before this one, in their order."""
 

@@ -1,0 +1,105 @@
+"""What a job wrote in its private view, which is told and then removed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ddpdoctor.files import read_json, write_json
+from ddpdoctor.job.guard import remove_all
+from ddpdoctor.job.private_view import VIEW
+from ddpdoctor.recorder.events.decode import from_plain
+from ddpdoctor.trace.written import WouldWrite, WrittenFile
+
+LAYERS = "layers"
+"""The folder, inside the job's, of what it wrote."""
+VIEW_PROGRAM = Path(__file__).with_name("private_view.py")
+_WRITTEN = "written.json"
+_MOST = 100_000
+"""Files that are looked at."""
+_OF_PYTHON = "__pycache__"
+
+
+def undo(folder: Path, working: Path) -> None:
+    """Note what the job in this folder would have written, and remove that; once, after the job's end.
+
+    Args:
+        working: the job's working directory. Elsewhere, temporary files are not told.
+    """
+    layers = folder / LAYERS
+    if not layers.is_dir():
+        return
+    view = read_json(layers / VIEW) or {"why_not": "the launcher did not start"}
+    temporary = Path(tempfile.gettempdir()).resolve()
+    files = [
+        file
+        for file in _changes(layers, view.get("covered", {}))
+        if Path(file.path).is_relative_to(working) or not Path(file.path).is_relative_to(temporary)
+    ]
+    remove_all(layers)
+    write_json(folder / _WRITTEN, asdict(WouldWrite(tuple(files), view.get("why_not"))))
+
+
+def read_written(folder: Path) -> WouldWrite | None:
+    """What that was; None where the job's files were its own matter."""
+    values = read_json(folder / _WRITTEN)
+    return from_plain(WouldWrite, values) if values else None
+
+
+def _changes(layers: Path, covered: dict[str, str]) -> list[WrittenFile]:
+    found: list[WrittenFile] = []
+    for folder, name in covered.items():
+        for place in _below(layers / "upper" / name):
+            if len(found) >= _MOST:
+                break
+            real = Path(folder) / place.relative_to(layers / "upper" / name)
+            if (file := _change(place, real)) is not None:
+                found.append(file)
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Every file in a layer, and every folder without one."""
+    for place, folders, files in os.walk(folder, onerror=None):
+        folders[:] = sorted(name for name in folders if name != _OF_PYTHON)
+        yield from (Path(place, name) for name in sorted(files))
+        yield from (Path(place, name) for name in folders if os.path.islink(Path(place, name)))  # noqa: PTH114
+        if not folders and not files and place != str(folder):
+            yield Path(place)
+
+
+def _change(place: Path, real: Path) -> WrittenFile | None:
+    """What became of a file, or of a folder without files; None where that is nothing."""
+    new, old = _status(place), _status(real)
+    if new is None:
+        return None
+    if stat.S_ISCHR(new.st_mode) and new.st_rdev == 0:  # how an overlay hides what lies below
+        return WrittenFile(str(real), 0, existed=True, removed=True)
+    if stat.S_ISDIR(new.st_mode):
+        return None if old else WrittenFile(f"{real}{os.sep}", 0)
+    if old and _same(new, old):
+        return None
+    return WrittenFile(str(real), new.st_size, existed=old is not None)
+
+
+def _same(new: os.stat_result, old: os.stat_result) -> bool:
+    return (new.st_size, new.st_mtime_ns, new.st_mode) == (old.st_size, old.st_mtime_ns, old.st_mode)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None
+
+
+def view_command(command: Sequence[str], folder: Path, script: str | None) -> list[str]:
+    """The command line that runs another in a private view, but for its folder."""
+    about = ["--script", str(Path(script).absolute())] if script else []
+    options = ["--layers", str(folder / LAYERS), "--visible", str(folder), *about]
+    return [sys.executable, "-I", "-S", str(VIEW_PROGRAM), *options, "--", *command]
