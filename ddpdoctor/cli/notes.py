@@ -99,7 +99,10 @@ def _on_files(trace: Trace, working: Path) -> Iterator[str]:
         return
     if trace.written.why_not:
         why = trace.written.why_not
-        yield f"what the script wrote is still there, since there is no private view of the file system: {why}"
+        yield (
+            f"no private view of the file system ({why}): what Python code wrote is undone, not what programs and "
+            "libraries in other languages wrote"
+        )
     told = phrases(trace.written.files, working)
     if told:
         more = f", and {len(told) - _MOST_FILES} more" if len(told) > _MOST_FILES else ""

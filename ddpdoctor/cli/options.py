@@ -338,9 +338,7 @@ class CheckOptions(PatchOptions, RunOptions):
     trace: str | None = _text("FOLDER...", "Judge a run again, from its kept folders.")
     checkpoint_dir: str | None = _text("FOLDER", "Where checkpoints go. [default: /tmp]")
     timeout: float | None = _seconds(None, "Of the whole check. [default: 300; none with --full]")
-    keep_files: bool = _flag(
-        "Leave the files that the script writes; without it they are undone.", "--keep-files"
-    )
+    keep_files: bool = _flag("Keep the files that the script writes.", "--keep-files")
     fix: bool = _flag("Propose patches, each verified on a changed copy.", "--fix")
 
     @property

@@ -97,7 +97,7 @@ def request_of(options: CheckOptions) -> Request:
     host = host.with_launch(_launch(options, host))
     # With --trace the words are further folders.
     job = None if options.trace else job_of(options, _recorder(options))
-    if job is not None and not options.keep_files and host.launch.nnodes == 1:
+    if job is not None and not options.keep_files:
         job = replace(job, private=True)
     if job is None:
         _refuse_without_job(options)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 
 import ddpdoctor
@@ -43,6 +45,10 @@ _NO_NUMPY = "ignore:Failed to initialize NumPy"
 """What torch warns of on every rank where NumPy is absent, which it does not need."""
 _RENAMED_IN = (2, 8)
 """The torch that gave the flight recorder's variable its name, and warns of the older one."""
+
+
+_NNODES = re.compile(r"--n(nodes|um_machines)(=|$)")
+"""torchrun's and accelerate's option for the number of hosts."""
 
 
 class JobKind(str, Enum):
@@ -83,7 +89,20 @@ class Job:
         if not self.private:
             return self._command(launch, folder)
         script = self.words[0] if self.kind is JobKind.SCRIPT else None
-        return view_command(self._command(launch, folder), folder, script)
+        return view_command(self._command(launch, folder), folder, script, self._why_no_view(launch))
+
+    def _why_no_view(self, launch: Launch) -> str | None:
+        """Why its processes cannot have a view of their own, where that is so."""
+        nodes = [
+            word.partition("=")[2] or follows
+            for word, follows in pairwise((*self.words, ""))
+            if _NNODES.match(word)
+        ]
+        if launch.nnodes > 1 or (self.kind is JobKind.LINE and set(nodes) - {"1", "1:1"}):
+            return "hosts may share a disk"
+        if self.kind is JobKind.LINE and Path(self.words[0]).name == "srun":
+            return "Slurm starts the ranks"
+        return None
 
     def _command(self, launch: Launch, folder: Path) -> list[str]:
         if self.kind is JobKind.LINE:

@@ -1,15 +1,15 @@
 """Runs one command so that nothing of it survives.
 
     python -I guard.py --run-id ID [--grace SECONDS] [--report FILE] [--parent PID] [--if-orphaned FOLDER]...
-        [--pass-on] -- COMMAND...
+        [--journal FOLDER] [--pass-on] -- COMMAND...
 
 The command ends, this process gets SIGTERM or SIGINT, or its parent dies, by SIGKILL too: in each case every
 process that the command started is gone before this one is. A worker that leads its own session, as
 torchrun's do, or a daemon that forked twice, is found as a descendant, because orphans are handed to the
 nearest subreaper, which is this process; and whatever else carries DDPDOCTOR_RUN=ID in its environment is
-found by that. Where the parent died, the folders that it would have removed are removed too. With --pass-on SIGTERM
-and SIGINT are the command's, which then ends when it likes, and SIGHUP is ours. Exits with the command's status,
-128 + n where a signal n ended it.
+found by that. Then what the journal tells is undone (see journal.py); where the parent died, the folders that it would
+have removed are removed too. With --pass-on SIGTERM and SIGINT are the command's, which then ends when it likes, and
+SIGHUP is ours. Exits with the command's status, 128 + n where a signal n ended it.
 
 Standard library only, and run by path: it starts in milliseconds and works where an import would not.
 """
@@ -22,6 +22,7 @@ import ctypes
 import functools
 import json
 import os
+import runpy
 import select
 import shutil
 import signal
@@ -255,7 +256,9 @@ def _ask_the_kernel() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
 
 
-def _run(guard: Guard, command: Sequence[str], grace: float, *, passes_on: bool) -> Ending:
+def _run(
+    guard: Guard, command: Sequence[str], grace: float, journal: Path | None, *, passes_on: bool
+) -> Ending:
     """Start the command, wait for its end or ours, and leave nothing."""
     _ask_the_kernel()
     guard.start(command, apart=passes_on)
@@ -270,6 +273,8 @@ def _run(guard: Guard, command: Sequence[str], grace: float, *, passes_on: bool)
     left = {pid: _command_of(pid) for pid in guard.let_end(grace)}
     for pid in guard.kill():
         print(f"guard: pid {pid} does not end on SIGKILL: {_command_of(pid)}", file=sys.stderr)
+    if journal and journal.is_dir():
+        runpy.run_path(str(Path(__file__).with_name("journal.py")))["play_back"](journal)
     status = -signal.SIGKILL if guard.status is None else guard.status
     return Ending(status, stopped, {} if stopped else left)
 
@@ -287,6 +292,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--report", type=Path)
     parser.add_argument("--parent", type=int, default=os.getppid())
     parser.add_argument("--if-orphaned", type=Path, action="append", default=[])
+    parser.add_argument("--journal", type=Path)
     parser.add_argument("--pass-on", action="store_true")
     return parser.parse_args(arguments)
 
@@ -297,7 +303,7 @@ def main(arguments: Sequence[str]) -> int:
     options, command = _parse(arguments[:ours]), arguments[ours + 1 :]
     guard = Guard(options.run_id, options.parent)
     try:
-        ending = _run(guard, command, options.grace, passes_on=options.pass_on)
+        ending = _run(guard, command, options.grace, options.journal, passes_on=options.pass_on)
     except OSError as error:
         if guard.pid:
             raise

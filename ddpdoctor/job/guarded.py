@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ddpdoctor.job.private_view import ORIGINALS
+
 GUARD = Path(__file__).with_name("guard.py")
 ENGINE_LOG = "engine.log"
 _ROOT = Path(__file__).parents[2]
@@ -206,6 +208,7 @@ def start(
         str(report),
         "--parent",
         str(os.getpid()),
+        f"--journal={folder / ORIGINALS}",
         *(f"--if-orphaned={path}" for path in if_orphaned),
         *(("--pass-on",) if passes_on else ()),
     ]

@@ -1,6 +1,6 @@
 """Starts a command in a private view of the file system: what it writes goes into layers, and not into its files.
 
-    python -I -S private_view.py --layers FOLDER [--visible PATH]... [--script FILE] -- COMMAND...
+    python -I -S private_view.py --layers FOLDER [--visible PATH]... [--script FILE] [--without REASON] -- COMMAND...
 
 A mount namespace, of a user namespace where this process is not root, in which overlayfs lies over every file system
 that can be written to. Whatever the command and its children write, in any language, goes into layers below FOLDER;
@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 VIEW = "view.json"
+ORIGINALS = "layers/originals"
+"""The folder, inside a job's, of the journal by which files are kept where there is no view."""
 NO_VIEW = "DDPDOCTOR_NO_VIEW"
 """The environment variable that forbids the view, for tests of what is done without one."""
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
@@ -56,6 +58,8 @@ _OF_THE_SYSTEM = {
 }
 """Folders below / into which only root writes, which covers / as a whole."""
 _MOST_SOCKETS = 500
+_MOST_COVERED = 64
+"""Folders of a user's that have an overlay each."""
 _DEPTH, _MOST_FOLDERS = 4, 2000
 """How far below a mount a user's own folders are looked for, and among how many."""
 _NO_SETGROUPS = "deny"
@@ -166,6 +170,7 @@ class _View:
 
     def __init__(self, layers: Path) -> None:
         self.staging, self.layers = layers / "staging", layers
+        self._names = itertools.count()
         self.covered: dict[str, str] = {}
         """The folders that have an overlay, and the name of its layer."""
 
@@ -193,7 +198,8 @@ class _View:
         else:
             _mount("/", self.staging, flags=_MS_BIND | _MS_REC)
             for folder in owned:
-                self._cover(folder)
+                with contextlib.suppress(FileNotFoundError):  # a temporary one that is gone
+                    self._cover(folder)
         for path in sorted({*visible}, key=lambda path: len(path.parts)):
             if self._is_covered(path):
                 self._pass(path)
@@ -220,14 +226,14 @@ class _View:
             _mount(str(path), self.at(path), flags=_MS_BIND | _MS_REC)
 
     def _cover(self, folder: Path) -> None:
-        name = str(len(self.covered))
+        name = str(next(self._names))
         upper, work = self.layers / "upper" / name, self.layers / "work" / name
         upper.mkdir(parents=True)
         work.mkdir(parents=True)
         _like(folder, upper)
         layers = f"lowerdir={_escaped(folder)},upperdir={_escaped(upper)},workdir={_escaped(work)}"
-        # The second is for user namespaces; a folder that was there before cannot be renamed in it.
-        for more in ("redirect_dir=on,metacopy=on,xino=auto", "userxattr"):
+        # The others are for user namespaces; a folder that was there before cannot be renamed in them.
+        for more in ("redirect_dir=on,metacopy=on,xino=auto,index=on", "userxattr,index=on", "userxattr"):
             try:
                 _mount("overlay", self.at(folder), "overlay", options=f"{layers},{more}")
                 break
@@ -243,6 +249,12 @@ class _View:
         _mount(".", Path("/"), flags=_MS_MOVE)
         os.chroot(".")
         os.chdir(working)
+
+
+def _status(path: Path) -> os.stat_result | None:
+    with contextlib.suppress(OSError):
+        return path.lstat()
+    return None
 
 
 def _escaped(path: Path) -> str:
@@ -276,16 +288,30 @@ class _Owned:
     def _look(self, folder: Path, depth: int) -> None:
         """Cover a folder, or what is in it and the user's."""
         self._looked += 1
-        there = folder.lstat()
+        there = _status(folder)
+        if there is None:  # a temporary one that is gone
+            return
         is_own = (there.st_uid, there.st_gid) == (os.getuid(), os.getgid())
         is_shared = bool(there.st_mode & stat.S_ISVTX) and os.access(folder, os.W_OK)
         if (is_own or is_shared) and not any(folder in point.parents for point in self._points):
             self.folders.append(folder)
-        elif depth and self._looked < _MOST_FOLDERS and os.access(folder, os.R_OK | os.X_OK):
-            for child in sorted(folder.iterdir()):
-                of_system = folder == Path("/") and child.name in _OF_THE_SYSTEM - {"var"}
-                if child not in self._points and not of_system and child.is_dir() and not child.is_symlink():
-                    self._look(child, depth - 1)
+        elif depth and self._looked < _MOST_FOLDERS:
+            with contextlib.suppress(OSError):
+                self._look_into(folder, depth)
+
+    def _look_into(self, folder: Path, depth: int) -> None:
+        for child in sorted(folder.iterdir()):
+            of_system = folder == Path("/") and child.name in _OF_THE_SYSTEM - {"var"}
+            if child not in self._points and not of_system and child.is_dir() and not child.is_symlink():
+                self._look(child, depth - 1)
+
+    def chosen(self, first: Iterable[Path]) -> list[Path]:
+        """As many of them as can be covered, those that hold these paths first."""
+        places = [*first]
+        ordered = sorted(
+            self.folders, key=lambda folder: not any(path.is_relative_to(folder) for path in places)
+        )
+        return ordered[:_MOST_COVERED]
 
     def require(self, path: Path) -> None:
         """Make sure that what is written beside a path can be undone.
@@ -299,19 +325,31 @@ class _Owned:
         between = [path, *path.parents][: len(path.parts) - len(covered.parts)]
         files = [Path(entry.path) for entry in os.scandir(path) if not entry.is_dir(follow_symlinks=False)]
         for place in (*between, *files):
-            there = place.lstat()
-            if (there.st_uid, there.st_gid) != (os.getuid(), os.getgid()) and os.access(place, os.W_OK):
+            there = _status(place)
+            if (
+                there
+                and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid())
+                and os.access(place, os.W_OK)
+            ):
                 raise NoView(f"{place} is of another user or group")
 
 
-def enter(layers: Path, visible: Iterable[Path], script: Path | None, *, forbidden: bool = False) -> None:
+def enter(layers: Path, visible: Iterable[Path], script: Path | None, forbidden: str | None) -> None:
     """Enter the view and note what lies where; where there can be none, note why and change nothing."""
     try:
         if forbidden:
-            raise NoView(f"{NO_VIEW} is set")
+            raise NoView(forbidden)
         _enter(layers, [*visible, *caches()], script)
     except (NoView, OSError) as why:
         _note(layers, {"why_not": str(why)})
+        _keep_originals(layers / Path(ORIGINALS).name)
+
+
+def _keep_originals(folder: Path) -> None:
+    """Have the recorder keep what Python code is about to change."""
+    folder.mkdir()
+    os.environ["DDPDOCTOR_ORIGINALS"] = str(folder)
+    os.environ["DDPDOCTOR_ORIGINALS_NOT"] = os.pathsep.join(map(str, caches()))
 
 
 def _enter(layers: Path, visible: Sequence[Path], script: Path | None) -> None:
@@ -323,14 +361,16 @@ def _enter(layers: Path, visible: Sequence[Path], script: Path | None) -> None:
 
 def _become(layers: Path, visible: Sequence[Path], script: Path | None, *, by_user: bool) -> None:
     working = os.getcwd()  # noqa: PTH109 - as the command sees it
-    mounts, owned = _mounts(), None
+    mounts, folders = _mounts(), None
     if by_user:
         owned = _Owned(mounts)
-        for place in {Path(working).resolve(), *([script.resolve().parent] if script else [])}:
+        places = {Path(working).resolve(), *([script.resolve().parent] if script else [])}
+        for place in places:
             owned.require(place)
+        folders = owned.chosen([*places, Path(os.environ.get("HOME") or "/")])
         _unshare_as_user()
     view = _View(layers)
-    view.assemble(mounts, owned.folders if owned else None, visible)
+    view.assemble(mounts, folders, visible)
     _note(layers, {"covered": view.covered, "by_user": by_user})
     view.enter(working)
 
@@ -367,8 +407,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--layers", type=Path, required=True)
     parser.add_argument("--visible", type=Path, action="append", default=[])
     parser.add_argument("--script", type=Path)
+    parser.add_argument("--without", help="why there is to be no view")
     options, command = parser.parse_args(arguments[:ours]), arguments[ours + 1 :]
-    enter(options.layers, options.visible, options.script, forbidden=bool(os.environ.get(NO_VIEW)))
+    forbidden = f"{NO_VIEW} is set" if os.environ.get(NO_VIEW) else options.without
+    enter(options.layers, options.visible, options.script, forbidden)
     try:
         os.execvp(command[0], [*command])
     except OSError as error:

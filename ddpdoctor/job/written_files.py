@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.job.guard import remove_all
-from ddpdoctor.job.private_view import VIEW
+from ddpdoctor.job.journal import UNDONE, play_back
+from ddpdoctor.job.private_view import ORIGINALS, VIEW
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.trace.written import WouldWrite, WrittenFile
 
@@ -36,9 +37,13 @@ def undo(folder: Path, working: Path) -> None:
         return
     view = read_json(layers / VIEW) or {"why_not": "the launcher did not start"}
     temporary = Path(tempfile.gettempdir()).resolve()
+    journal = folder / ORIGINALS
+    if journal.is_dir():
+        play_back(journal)  # where the guard was killed
+    changes = [*_changes(layers, view.get("covered", {})), *_of_journal(layers)]
     files = [
         file
-        for file in _changes(layers, view.get("covered", {}))
+        for file in changes
         if Path(file.path).is_relative_to(working) or not Path(file.path).is_relative_to(temporary)
     ]
     remove_all(layers)
@@ -49,6 +54,15 @@ def read_written(folder: Path) -> WouldWrite | None:
     """What that was; None where the job's files were its own matter."""
     values = read_json(folder / _WRITTEN)
     return from_plain(WouldWrite, values) if values else None
+
+
+def _of_journal(layers: Path) -> Iterator[WrittenFile]:
+    """What was undone by the journal: each path once, whose first entry tells what was there before."""
+    for entry in sorted(read_json(layers / UNDONE) or (), key=lambda entry: str(entry["path"])):
+        there, existed = "size" in entry, entry["kind"] in ("file", "copy", "link")
+        if _OF_PYTHON in entry["path"] or entry.get("is_folder") or not (there or existed):
+            continue
+        yield WrittenFile(entry["path"], entry.get("size", 0), existed, removed=not there)
 
 
 def _changes(layers: Path, covered: dict[str, str]) -> list[WrittenFile]:
@@ -98,8 +112,14 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def view_command(command: Sequence[str], folder: Path, script: str | None) -> list[str]:
-    """The command line that runs another in a private view, but for its folder."""
+def view_command(command: Sequence[str], folder: Path, script: str | None, why_not: str | None) -> list[str]:
+    """The command line that runs another in a private view, but for its folder.
+
+    Args:
+        script: the file that is run, where it is known.
+        why_not: why it is to run without a view, with its files kept by the recorder, where that is so.
+    """
     about = ["--script", str(Path(script).absolute())] if script else []
+    about += ["--without", why_not] if why_not else []
     options = ["--layers", str(folder / LAYERS), "--visible", str(folder), *about]
     return [sys.executable, "-I", "-S", str(VIEW_PROGRAM), *options, "--", *command]

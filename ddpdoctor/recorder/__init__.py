@@ -34,6 +34,10 @@ def load() -> None:
 def arm() -> None:
     """Begin once torch was imported; a process that never does costs nothing."""
     _environ.update(os.environ)
+    if os.environ.get("DDPDOCTOR_ORIGINALS"):
+        from .originals import keep_originals
+
+        keep_originals(when_imported)
     if _environ.get("DDPDOCTOR_WORLD_SIZE", "0") != "0":
         from .rehearse.imagined_ranks import take_place
 

@@ -1,5 +1,7 @@
 """What a report says of the run itself."""
 
+from pathlib import Path
+
 import pytest
 
 from ddpdoctor import registry
@@ -30,16 +32,16 @@ def verdicts(reason: str, *, cut_short: bool) -> list[Verdict]:
 @pytest.mark.parametrize("reason", ["there was one epoch", "the passes were cut short; see --full"])
 def test_what_a_longer_run_may_decide_is_named_whatever_its_reason_says(reason):
     trace = healthy(shortened=Shortened(8, 1))
-    (said,) = notes(trace, verdicts(reason, cut_short=True), None)
+    (said,) = notes(trace, verdicts(reason, cut_short=True), None, Path())
     assert said.startswith(
         "cut short: 1 pass over DataLoaders to 8 batches; not decided because of it: DD999"
     )
-    (said,) = notes(trace, verdicts(reason, cut_short=False), None)
+    (said,) = notes(trace, verdicts(reason, cut_short=False), None, Path())
     assert "not decided" not in said
 
 
 def test_the_jobs_of_a_launch_line_are_listed():
     ranks = tuple(RankTrace(rank, recording=Recording(script="/job/evaluate.py")) for rank in range(4))
-    note, *_ = notes(Trace(ranks, before=(healthy(),)), [], None)
+    note, *_ = notes(Trace(ranks, before=(healthy(),)), [], None, Path())
     jobs = "a script on 2 ranks, evaluate.py on 4 ranks"
     assert note == f"the launch line ran 2 jobs one after the other, and each was judged: {jobs}"

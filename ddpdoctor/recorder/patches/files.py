@@ -63,6 +63,8 @@ _LOGGING = "logging"
 _NOT_FOR_IT = ("importlib", "matplotlib.font_manager", "matplotlib.texmanager")
 _RECORDER = __name__.partition(".")[0]
 """Stands between the script and what it calls, and opens no file but records."""
+_ORIGINALS = f"{_RECORDER}.originals"
+"""Keeps what the script is about to change."""
 _LOCKS = ("fcntl.flock", "fcntl.lockf")
 _NOT_FILES = ("/dev/", "/proc/", "/sys/")
 _MOST = 2000
@@ -111,7 +113,9 @@ class _Watch:
             return
         self.busy = True
         try:
-            self._look(event, args, sys._getframe(1).f_back)
+            frame = sys._getframe(1).f_back
+            if frame is None or frame.f_globals.get("__name__") != _ORIGINALS:
+                self._look(event, args, frame)
         except Exception:  # noqa: BLE001 - an exception here would forbid the script what it does
             report("files")
         finally:

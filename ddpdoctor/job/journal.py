@@ -1,0 +1,146 @@
+"""Plays back the journal of :mod:`ddpdoctor.recorder.originals`: everything is as it was before the job.
+
+    python -I -S journal.py FOLDER
+
+Standard library only, and run by path, so that the guard can do it where the command was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+UNDONE = "undone.json"
+"""The file, beside the journal's folder, that tells what was undone."""
+
+
+def play_back(folder: Path) -> list[dict[str, Any]]:
+    """Undo what the journal in a folder tells, the last first; return its entries, with the sizes that files had."""
+    entries = sorted(_entries(folder), key=lambda entry: entry["time"], reverse=True)
+    for entry in entries:
+        with contextlib.suppress(OSError):
+            there = Path(entry["path"]).lstat()
+            entry["size"] = there.st_size
+            entry["is_folder"] = stat.S_ISDIR(there.st_mode)
+        undo = _UNDO.get(entry["kind"])
+        if undo is not None:
+            try:
+                undo(Path(entry["path"]), entry)
+            except OSError as error:
+                entry["failed"] = str(error)
+    for entry in entries:
+        if entry["kind"] == "store":
+            shutil.rmtree(entry["path"], ignore_errors=True)
+    for entry in entries:
+        if entry["kind"] in ("times", "folder"):
+            _times(Path(entry["path"]), entry)
+    if entries:
+        _write(folder.with_name(UNDONE), entries)
+    for place in folder.glob("*.json"):
+        place.unlink()
+    return entries
+
+
+def _write(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:
+    draft = path.with_name(f"{path.name}.part")
+    draft.write_text(json.dumps(entries), encoding="utf-8", errors="surrogateescape")
+    draft.replace(path)
+
+
+def _entries(folder: Path) -> list[dict[str, Any]]:
+    entries = []
+    for place in folder.glob("*.json"):
+        with contextlib.suppress(ValueError, OSError):
+            entries.append(json.loads(place.read_text(encoding="utf-8", errors="surrogateescape")))
+    return entries
+
+
+def _remove(path: Path, _: Mapping[str, Any] | None = None) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _times(path: Path, entry: Mapping[str, Any]) -> None:
+    with contextlib.suppress(OSError):
+        os.utime(path, ns=tuple(entry["times"]), follow_symlinks=False)
+
+
+def _file(path: Path, entry: Mapping[str, Any]) -> None:
+    kept = Path(entry["kept"])
+    if not kept.exists():
+        return
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept.replace(path)
+    kept.unlink(missing_ok=True)  # rename(2) leaves two names of one file alone
+    _finish(path, entry)
+
+
+def _copy(path: Path, entry: Mapping[str, Any]) -> None:
+    """A file that had several names, all of which have its content."""
+    kept = Path(entry["kept"])
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with kept.open("rb") as read, path.open("r+b" if path.exists() else "wb") as write:
+        write.truncate()
+        shutil.copyfileobj(read, write, 1 << 20)
+        write.truncate()
+    kept.unlink()
+    _finish(path, entry)
+
+
+def _finish(path: Path, entry: Mapping[str, Any]) -> None:
+    path.chmod(entry["mode"])
+    _times(path, entry)
+
+
+def _link(path: Path, entry: Mapping[str, Any]) -> None:
+    if not (path.is_symlink() and os.readlink(path) == entry["to"]):  # noqa: PTH115
+        _remove(path)
+        path.symlink_to(entry["to"])
+    _times(path, entry)
+
+
+def _folder(path: Path, entry: Mapping[str, Any]) -> None:
+    if path.is_symlink() or not path.is_dir():
+        _remove(path)
+        path.mkdir(parents=True)
+    path.chmod(entry["mode"])
+
+
+def _moved(path: Path, entry: Mapping[str, Any]) -> None:
+    moved = Path(entry["to"])
+    if moved.is_dir() and not moved.is_symlink():
+        _remove(path)
+        moved.rename(path)
+
+
+_UNDO: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
+    "absent": _remove,
+    "copy": _copy,
+    "file": _file,
+    "folder": _folder,
+    "link": _link,
+    "moved": _moved,
+    "times": _times,
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play back the journal in a folder."""
+    play_back(Path(arguments[0]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,308 @@
+"""Keeps what is about to be changed, where the job has no private view of the file system.
+
+By an audit hook, which hears of a change before it happens. What stands at a path is kept once for all processes of the
+job, and a journal tells it; :mod:`ddpdoctor.job.journal` plays it back from its end to its beginning. A file is kept by
+a further name (a hard link), which costs nothing however large it is. One that is then written to gets content of its
+own first, a copy or, where it is emptied anyway, none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha1
+from typing import Any
+
+FOLDER = "DDPDOCTOR_ORIGINALS"
+"""The environment variable that names the folder of the journal; without it nothing is kept."""
+_CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_NOT_FILES = ("/dev/", "/proc/", "/sys/")
+_WAIT = 30.0
+"""Seconds that another process may take to keep a file."""
+_FICLONE = 0x40049409
+_BESIDE = ".ddpdoctor-"
+"""How the folder begins that keeps files of a file system other than the journal's."""
+
+
+class Originals:
+    """What is kept by this process, and by others that write to the same folder.
+
+    Args:
+        folder: of the journal.
+        ours: the folders that are not the script's: what changes there is nobody's loss.
+    """
+
+    def __init__(self, folder: str, ours: tuple[str, ...]) -> None:
+        self._folder, self._ours = folder, tuple(f"{place}{os.sep}" for place in ours)
+        self._began = os.stat(os.path.dirname(folder)).st_ctime_ns
+        self._known: set[str] = set()
+        self._timed: set[str] = set()
+        self._stores: dict[int, str] = {}
+        self._busy = threading.local()
+
+    # -- what is about to happen --------------------------------------------------------------------------
+
+    def hear(self, event: str, args: tuple[Any, ...]) -> None:
+        """Something is about to happen. No exception leaves this: it would forbid the script what it does."""
+        if event not in _EVENTS or getattr(self._busy, "now", False):
+            return
+        self._busy.now = True
+        try:
+            _EVENTS[event](self, *args)
+        except Exception:  # noqa: BLE001 - a file that cannot be kept is one that the report does not promise
+            with contextlib.suppress(OSError):
+                self._note({"kind": "missed", "path": str(args[:1])})
+        finally:
+            self._busy.now = False
+
+    def opened(self, path: Any, _: Any, flags: Any) -> None:
+        """A file is opened."""
+        if not isinstance(flags, int) or isinstance(path, int) or not flags & _CHANGES:
+            return
+        if not (flags & os.O_EXCL and os.path.lexists(path)):  # that fails
+            self.written(path, emptied=bool(flags & os.O_TRUNC))
+
+    def written(self, path: Any, *, emptied: bool = False) -> None:
+        """A file gets another content, mode or time."""
+        if isinstance(path, int):
+            return  # which was opened for that
+        place = os.path.realpath(os.fsdecode(path))
+        if self._is_ours(place):
+            return
+        self._keep(place)
+        with contextlib.suppress(FileNotFoundError):
+            there = os.lstat(place)
+            if stat.S_ISREG(there.st_mode) and os.path.exists(self._mark(there)):
+                self._part(place, there, emptied=emptied)
+
+    def named(self, path: Any, folder: Any = -1, *_: Any) -> None:
+        """A name begins or ceases to mean something."""
+        place = self._real_name(path, folder)
+        if not self._is_ours(place):
+            self._keep(place)
+
+    @staticmethod
+    def _real_name(path: Any, folder: Any) -> str:
+        """The place of a name itself, which a symbolic link has, too."""
+        name = os.fsdecode(path)
+        if isinstance(folder, int) and folder >= 0 and not os.path.isabs(name):
+            name = os.path.join(os.path.realpath(f"/proc/self/fd/{folder}"), name)
+        parent, last = os.path.split(os.path.abspath(name))
+        return os.path.join(os.path.realpath(parent), last)
+
+    def renamed(self, source: Any, target: Any, of_source: int = -1, of_target: int = -1) -> None:
+        """A name becomes another one; a folder takes all that is in it along."""
+        place = self._real_name(source, of_source)
+        if os.path.isdir(place) and not os.path.islink(place) and not self._is_ours(place):
+            self.named(target, of_target)
+            self._times_of(os.path.dirname(place))
+            self._note({"kind": "moved", "path": place, "to": self._real_name(target, of_target)})
+        else:
+            self.named(source, of_source)
+            self.named(target, of_target)
+
+    def linked(self, source: Any, target: Any, of_source: Any = -1, of_target: Any = -1) -> None:
+        """A file gets a further name."""
+        place = self._real_name(source, of_source)
+        if not self._is_ours(place):
+            self._keep(place, shared=True)
+        self.named(target, of_target)
+
+    def made(self, path: Any, _: Any = None, folder: Any = -1) -> None:
+        """A folder is made."""
+        if not os.path.lexists(self._real_name(path, folder)):
+            self.named(path, folder)
+
+    def database(self, path: Any, *_: Any) -> None:
+        """A database is opened, with the files that sqlite writes beside it."""
+        name = os.fsdecode(path)
+        if name and name != ":memory:" and not name.startswith("file:"):
+            for end in ("", "-journal", "-wal", "-shm"):
+                self.written(name + end)
+
+    def changed(self, path: Any, *_: Any) -> None:
+        """Something else of a file is changed."""
+        self.written(path)
+
+    # -- keeping -----------------------------------------------------------------------------------------
+
+    def _is_ours(self, place: str) -> bool:
+        return place.startswith((*_NOT_FILES, *self._ours))
+
+    def _keep(self, place: str, *, shared: bool = False) -> None:
+        """Keep what stands at a path, once for all processes; return when that is done.
+
+        Args:
+            shared: whether it gets a further name, by which its content may change, too.
+        """
+        if place in self._known:
+            return
+        self._known.add(place)
+        entry = os.path.join(self._folder, sha1(os.fsencode(place), usedforsecurity=False).hexdigest())
+        try:
+            os.close(os.open(f"{entry}.claim", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            deadline = time.monotonic() + _WAIT
+            while not os.path.exists(f"{entry}.done") and time.monotonic() < deadline:
+                time.sleep(0.001)
+            return
+        self._times_of(os.path.dirname(place))
+        self._note({"path": place, **self._original(place, f"{entry[-40:]}", shared=shared)})
+        os.close(os.open(f"{entry}.done", os.O_CREAT | os.O_WRONLY))
+
+    def _original(self, place: str, name: str, *, shared: bool) -> dict[str, Any]:
+        try:
+            there = os.lstat(place)
+        except FileNotFoundError:
+            return {"kind": "absent"}
+        told = {
+            "mode": stat.S_IMODE(there.st_mode),
+            "times": (there.st_atime_ns, there.st_mtime_ns),
+        }
+        if stat.S_ISDIR(there.st_mode):
+            return {"kind": "folder", **told}
+        if there.st_ctime_ns > self._began:  # by a program, or on another host, whose it is to undo
+            return {"kind": "changed before", **told}
+        if stat.S_ISLNK(there.st_mode):
+            return {"kind": "link", "to": os.readlink(place), **told}
+        return {**self._content(place, there, name, shared=shared), **told}
+
+    def _content(self, place: str, there: os.stat_result, name: str, *, shared: bool) -> dict[str, Any]:
+        if not stat.S_ISREG(there.st_mode):
+            return {"kind": "other"}
+        kept = os.path.join(self._store(place, there.st_dev), name)
+        if there.st_nlink == 1 and not shared and os.access(os.path.dirname(place), os.W_OK):
+            with contextlib.suppress(OSError):
+                os.link(place, kept)
+                os.close(os.open(self._mark(there), os.O_CREAT | os.O_WRONLY))
+                return {"kind": "file", "kept": kept}
+        _copy(place, kept)
+        return {"kind": "copy", "kept": kept}
+
+    def _times_of(self, folder: str) -> None:
+        """Keep the times of a folder in which names change."""
+        if folder not in self._timed:
+            self._timed.add(folder)
+            with contextlib.suppress(OSError):
+                there = os.lstat(folder)
+                self._note({"kind": "times", "path": folder, "times": (there.st_atime_ns, there.st_mtime_ns)})
+
+    def _mark(self, there: os.stat_result) -> str:
+        """The file that tells that a file is kept, whatever its name is."""
+        return os.path.join(self._folder, f"{there.st_dev}-{there.st_ino}.mark")
+
+    def _part(self, place: str, there: os.stat_result, *, emptied: bool) -> None:
+        """Give a file that is kept content of its own, before it is written to."""
+        draft = f"{place}{_BESIDE}draft-{os.getpid()}-{threading.get_ident()}"
+        if emptied:
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        else:
+            _copy(place, draft)
+        os.chmod(draft, stat.S_IMODE(there.st_mode))
+        os.utime(draft, ns=(there.st_atime_ns, there.st_mtime_ns))
+        with contextlib.suppress(OSError):
+            os.chown(draft, there.st_uid, there.st_gid)
+        os.replace(draft, place)
+
+    def _store(self, place: str, device: int) -> str:
+        """A folder of the same file system: the journal's, or one as far above the file as we may write."""
+        if device not in self._stores:
+            store = self._folder
+            if os.stat(self._folder).st_dev != device:
+                above = os.path.dirname(place)
+                while _is_like(os.path.dirname(above), device):
+                    above = os.path.dirname(above)
+                store = os.path.join(
+                    above, _BESIDE + os.path.basename(os.path.dirname(os.path.dirname(self._folder)))
+                )
+                self._times_of(above)
+                self._note({"kind": "store", "path": store})
+                os.makedirs(store, exist_ok=True)  # which is removed last of all
+            self._stores[device] = store
+        return self._stores[device]
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        """Add to the journal, which survives whatever comes then."""
+        now = time.monotonic_ns()
+        name = os.path.join(self._folder, f"{now}-{os.getpid()}-{threading.get_ident()}")
+        with open(f"{name}.part", "w", encoding="utf-8", errors="surrogateescape") as draft:
+            json.dump({**entry, "time": now}, draft)
+        os.replace(f"{name}.part", f"{name}.json")
+
+
+def _is_like(folder: str, device: int) -> bool:
+    return folder != os.sep and os.access(folder, os.W_OK) and os.stat(folder).st_dev == device
+
+
+def _copy(source: str, target: str) -> None:
+    """Copy a file's content; where the file system can, without its blocks."""
+    import fcntl
+
+    with open(source, "rb") as read, open(target, "wb") as write:
+        try:
+            fcntl.ioctl(write, _FICLONE, read.fileno())
+        except OSError:
+            shutil.copyfileobj(read, write, 1 << 20)
+
+
+_EVENTS: dict[str, Callable[..., None]] = {
+    "open": Originals.opened,
+    "os.chmod": Originals.changed,
+    "os.chown": Originals.changed,
+    "os.link": Originals.linked,
+    "os.mkdir": Originals.made,
+    "os.remove": Originals.named,
+    "os.rename": Originals.renamed,
+    "os.rmdir": Originals.named,
+    "os.symlink": lambda self, source, target, *_: self.named(target),
+    "os.truncate": Originals.changed,
+    "os.utime": Originals.changed,
+    "sqlite3.connect": Originals.database,
+}
+
+
+def _writers(originals: Originals) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Modules that write files in native code, and what has their functions tell of that."""
+
+    def torch() -> None:
+        writer = sys.modules["torch"].serialization._open_zipfile_writer_file
+        original = writer.__init__
+
+        def begin(self: Any, name: Any, *args: Any, **kwargs: Any) -> None:
+            originals.hear("open", (name, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+            original(self, name, *args, **kwargs)
+
+        writer.__init__ = begin
+
+    def safetensors() -> None:
+        module: Any = sys.modules["safetensors"]
+        original = module.serialize_file
+
+        def serialize_file(tensors: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
+            originals.hear("open", (name, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+            return original(tensors, name, *args, **kwargs)
+
+        module.serialize_file = serialize_file
+
+    yield "torch", torch
+    yield "safetensors", safetensors
+
+
+def keep_originals(when_imported: Callable[[str, Callable[[], None]], None]) -> None:
+    """Begin, where the environment asks for it."""
+    folder = os.environ.get(FOLDER)
+    if folder and os.path.isdir(folder):
+        run = os.path.dirname(os.path.dirname(folder))
+        originals = Originals(
+            folder, (run, *filter(None, os.environ.get(f"{FOLDER}_NOT", "").split(os.pathsep)))
+        )
+        for name, begin in _writers(originals):
+            when_imported(name, begin)
+        sys.addaudithook(originals.hear)
