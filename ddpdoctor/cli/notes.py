@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path, PurePath
 from typing import Any
 
+from ddpdoctor.job.private_view import caches
 from ddpdoctor.judge import Verdict
 from ddpdoctor.launch import Imagined
 from ddpdoctor.text import listing, plural, ranks_phrase
@@ -103,6 +104,15 @@ def _on_files(trace: Trace, working: Path) -> Iterator[str]:
             f"no private view of the file system ({why}): what Python code wrote is undone, not what programs and "
             "libraries in other languages wrote"
         )
+    made = {file.path for file in trace.written.files if not file.existed}
+    kept = [str(place) for place in caches()]
+    loaded = {load.path for recording in trace.recorded.values() for load in recording.loads}
+    if earlier := sorted(
+        relative(path, working)
+        for path in loaded - made
+        if Path(path).is_file() and not any(Path(path).is_relative_to(place) for place in kept)
+    ):
+        yield f"loaded what was there before the run, as the script would: {listing(earlier)}"
     told = phrases(trace.written.files, working)
     if told:
         more = f", and {len(told) - _MOST_FILES} more" if len(told) > _MOST_FILES else ""

@@ -201,6 +201,7 @@ class Originals:
     def _part(self, place: str, there: os.stat_result, *, emptied: bool) -> None:
         """Give a file that is kept content of its own, before it is written to."""
         draft = f"{place}{_BESIDE}draft-{os.getpid()}-{threading.get_ident()}"
+        self._note({"kind": "absent", "path": draft})
         if emptied:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         else:

@@ -1,0 +1,61 @@
+"""A job of PyTorch under ``ddpdoctor check``: its folder stays, and the report says what would have been written."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.support.command import ddpdoctor
+from tests.untouched.support import state
+
+pytestmark = pytest.mark.slow
+SCRIPT = Path(__file__).with_name("train.py")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder in which the job ran before."""
+    folder = tmp_path / "project"
+    (folder / "sharded").mkdir(parents=True)
+    shutil.copy(SCRIPT, folder)
+    for name in ("best.pt", "last.pt"):
+        torch.save(torch.nn.Linear(4, 4).state_dict(), folder / name)
+    (folder / "history.csv").write_text("rank\n")
+    (folder / "gone.txt").write_text("here")
+    (folder / "sharded" / ".metadata").write_bytes(b"earlier")
+    return folder
+
+
+def check(folder: Path, *options: str, **environ: str) -> dict[str, Any]:
+    """The report of a check, in which nothing is found."""
+    words = ("check", "--ignore", "host,group", "--format", "json", "-q", *options, "train.py")
+    done = ddpdoctor(*words, cwd=folder, env=environ)
+    assert done.status == 0, done.out + done.err
+    return done.report
+
+
+@pytest.mark.parametrize("environ", [{"SHELL_TOO": "1"}, {"DDPDOCTOR_NO_VIEW": "1"}], ids=["view", "journal"])
+def test_its_folder_stays_as_it_was(project: Path, environ: dict[str, str]) -> None:
+    before = state(project)
+    report = check(project, **environ)
+    assert state(project) == before
+    written = {file["path"]: file for file in report["run"]["would_write"]}
+    assert {"best.pt", "last.pt", "history.csv", "runs/log.txt", "sharded/.metadata"} <= set(written)
+    assert written["best.pt"]["existed"]
+    assert not written["runs/log.txt"]["existed"]
+    assert written.get("gone.txt", {}).get("removed", "SHELL_TOO" not in environ)
+    notes = "\n".join(report["notes"])
+    assert "loaded what was there before the run, as the script would: last.pt" in notes
+    assert "would write: best.pt (" in notes
+    assert ("no private view of the file system" in notes) == ("DDPDOCTOR_NO_VIEW" in environ)
+
+
+def test_files_are_kept_where_that_is_asked_for(project: Path) -> None:
+    before = state(project)
+    report = check(project, "--keep-files")
+    assert "would_write" not in report["run"]
+    after = state(project)
+    assert (project / "runs" / "log.txt").read_text() == "log"
+    assert after["best.pt"] != before["best.pt"]
