@@ -3,7 +3,7 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property
 from itertools import combinations
 from math import inf
 from pathlib import PurePath
@@ -13,26 +13,21 @@ from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
 from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped, Subject, Where
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.files import Printed, Save
+from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.redact import quote
 from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.choices import choice_of_best
 from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.evaluation_results import EvaluationResults
 from ddpdoctor.trace.loading import Round, evaluation_rounds
-from ddpdoctor.trace.partial_reductions import left_local
 from ddpdoctor.trace.recording import Recording
 
 NO_VALUES = ("barrier",)
 """Collectives that carry nothing from rank to rank."""
 METRIC = re.compile(r"\d\.\d|\d\s*%|\d+\s*/\s*\d+|\bnan\b")
-_OF_WHAT = r"[\W_]*(loss|acc|accuracy|error|err|ppl|perplexity|nll|bpc|bpb|f1|auc|iou|mse)"
-HELD_OUT = re.compile(r"\b(val|valid|validation|test|dev|eval)" + _OF_WHAT, re.IGNORECASE)
-"""How a line names a number of held-out samples."""
-OF_TRAINING = re.compile(r"\btrain(ing)?" + _OF_WHAT, re.IGNORECASE)
-"""How a line names one of training, which may be printed after the evaluation too."""
+"""A number, in a line whose values cannot be followed."""
 
 
 class RankLocalMetric(Check):
@@ -117,8 +112,31 @@ class Evaluation:
     by_hand: bool = False
     """Whether no DataLoader told that these are held-out samples: then more has to."""
     loop: Where | None = None
+    loader: int = -1
     reduced: str = "nothing"
     """What is reduced, for a headline; ``loss not`` where that is one of several metrics."""
+
+    @cached_property
+    def exchanges(self) -> list[Collective]:
+        """The collectives of one rank since it began that carry values, weights and gradients apart."""
+        rank, recording = next(iter(self.recordings.items()))
+        begin, end = self.windows[rank]
+        return [
+            call
+            for call in recording.collectives
+            if begin <= call.time < end and not (call.weight_of or call.gradient_of)
+            if not call.operation.endswith(NO_VALUES)
+        ]
+
+    @cached_property
+    def results(self) -> EvaluationResults:
+        """What it computes, and where that goes."""
+        return EvaluationResults.of(self.recordings, self.windows, self.exchanges, self.loop, self.loader)
+
+    def is_used(self, result: bool | None) -> bool:
+        """Whether a value is one of its results, which is a rank's own; where that is not known, nothing else may
+        speak against it."""
+        return result is True or (result is None and not self.exchanges and not self.by_hand)
 
 
 @dataclass(frozen=True)
@@ -129,16 +147,20 @@ class Use:
     what_several: str
     at: Where | None
     value: str = ""
+    name: str = ""
+    """Of the number, in the program."""
 
 
-_Look: TypeAlias = Callable[[Recording, float, float], Use | None]
+_Look: TypeAlias = Callable[[Evaluation, Recording, float, float], Use | None]
 
 
 def _evaluation(shared: Round) -> Evaluation:
     windows = {rank: _window(recording, shared.passes[rank]) for rank, recording in shared.recordings.items()}
     ended = {rank: pass_.end for rank, pass_ in shared.passes.items() if pass_.end is not None}
-    loop = next(iter(shared.passes.values())).at
-    return Evaluation(shared.recordings, windows, _part(shared), shared.about, ended, loop=loop)
+    first = next(iter(shared.passes.values()))
+    return Evaluation(
+        shared.recordings, windows, _part(shared), shared.about, ended, loop=first.at, loader=first.loader
+    )
 
 
 def _evaluations_by_hand(recordings: Mapping[int, Recording]) -> Iterator[Evaluation]:
@@ -204,13 +226,11 @@ def _window(recording: Recording, pass_: Pass) -> tuple[float, float]:
     return pass_.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
 
 
-def _is_exchanged(evaluation: Evaluation) -> bool:
-    """Whether a rank sent anything to another since it began, or each left it in a file of its own."""
+def _is_left_in_files(evaluation: Evaluation) -> bool:
+    """Whether each rank left something in a file of its own since it began."""
     files: dict[int, set[str]] = {}
     for rank, recording in evaluation.recordings.items():
         begin, end = evaluation.windows[rank]
-        if _exchanges(recording, begin, end):
-            return True
         files[rank] = {save.path for save in recording.saves if begin <= save.begin < end and save.path}
         if evaluation.by_hand:
             files[rank] |= {
@@ -220,41 +240,19 @@ def _is_exchanged(evaluation: Evaluation) -> bool:
     return all(any(counts[path] == 1 for path in written) for written in files.values())
 
 
-def _exchanges(recording: Recording, begin: float, end: float) -> list[Collective]:
-    """The collectives of that time that carry values, weights and gradients apart."""
-    return [
-        call
-        for call in recording.collectives
-        if begin <= call.time < end and not (call.weight_of or call.gradient_of)
-        if not call.operation.endswith(NO_VALUES)
-    ]
-
-
-def _looks(evaluation: Evaluation) -> tuple[Evaluation, tuple[_Look, ...]]:
-    """How the result of an evaluation may be used though it is a rank's own, in whole or in part."""
-    if not _is_exchanged(evaluation):
-        return evaluation, _LOOKS_BY_HAND if evaluation.by_hand else _LOOKS
-    rank, recording = next(iter(evaluation.recordings.items()))
-    calls = _exchanges(recording, *evaluation.windows[rank])
-    local = left_local(evaluation.loop, calls)
-    if local is None:
-        return evaluation, ()
-    name, word = local
-    look = partial(_printed, announces=re.compile(word, re.IGNORECASE))
-    return replace(evaluation, reduced=f"{name} not"), (look,)
-
-
 def _gravest(evaluations: Iterable[Evaluation]) -> list[tuple[Evaluation, Mapping[int, Use]]]:
     """Of each loader the gravest use of a rank's own number, and the first evaluation that shows it.
 
     A loader may be made anew on another line, and its number used on the same one: that is the same use.
     """
     gravest: dict[tuple[Subject, ...], tuple[int, Evaluation, Mapping[int, Use]]] = {}
-    for evaluation, looks in map(_looks, evaluations):
-        for gravity, look in enumerate(looks):
+    for evaluation in evaluations:
+        for gravity, look in enumerate(() if _is_left_in_files(evaluation) else _LOOKS):
             uses = _uses(evaluation, look)
             if uses and (evaluation.about not in gravest or gravity < gravest[evaluation.about][0]):
-                gravest[evaluation.about] = gravity, evaluation, uses
+                reduced = next((f"{use.name} not" for use in uses.values() if use.name), "nothing")
+                told = replace(evaluation, reduced=reduced if evaluation.exchanges else "nothing")
+                gravest[evaluation.about] = gravity, told, uses
     by_line: dict[object, tuple[Evaluation, Mapping[int, Use]]] = {}
     for _, evaluation, made in gravest.values():
         by_line.setdefault(next(iter(made.values())).at or evaluation.about, (evaluation, made))
@@ -270,54 +268,45 @@ def _uses(evaluation: Evaluation, look: _Look) -> dict[int, Use]:
     uses = {
         rank: use
         for rank, recording in evaluation.recordings.items()
-        if (use := look(recording, *windows[rank]))
+        if (use := look(evaluation, recording, *windows[rank]))
     }
     return {} if prints and len(uses) == len(evaluation.recordings) else uses
 
 
-def _scheduled(recording: Recording, begin: float, end: float) -> Use | None:
+def _scheduled(evaluation: Evaluation, recording: Recording, begin: float, end: float) -> Use | None:
     for call in recording.events(SchedulerStep):
         if begin <= call.time < end and call.metric is not None:
-            one_rank, several = (
-                f"steps {call.name} by its own metric",
-                f"step {call.name} by their own metrics",
-            )
-            return Use(one_rank, several, call.at, f"metric {call.metric:.6g}")
+            result, name = evaluation.results.given_at(call.at)
+            if evaluation.is_used(result):
+                one_rank, several = (
+                    f"steps {call.name} by its own metric",
+                    f"step {call.name} by their own metrics",
+                )
+                return Use(one_rank, several, call.at, f"metric {call.metric:.6g}", name)
     return None
 
 
-def _chosen(recording: Recording, begin: float, end: float) -> Use | None:
-    """The best checkpoint so far: a comparison that keeps the better number, or a name, says so."""
-    for save in _saves(recording, begin, end):
-        comparison = choice_of_best(save.at)
-        if comparison or "best" in PurePath(save.path).name.lower():
+def _chosen(evaluation: Evaluation, recording: Recording, begin: float, end: float) -> Use | None:
+    """A checkpoint that is written where the rank's own result is better, or high enough."""
+    saves = (save for save in recording.saves if begin <= save.begin < end and save.path)
+    for save in saves:
+        if decision := evaluation.results.decision(save.at):
             value = f"saves {quote(PurePath(save.path).name)}"
-            return Use(
-                "chooses the best checkpoint", "choose the best checkpoint", comparison or save.at, value
-            )
+            return Use("chooses the best checkpoint", "choose the best checkpoint", decision, value)
     return None
 
 
-def _saves(recording: Recording, begin: float, end: float) -> Iterator[Save]:
-    return (save for save in recording.saves if begin <= save.begin < end and save.path)
-
-
-def _printed(
-    recording: Recording, begin: float, end: float, announces: re.Pattern[str] = METRIC
-) -> Use | None:
-    printed = (line for line in recording.events(Printed) if begin <= line.time < end)
-    metrics = [line for line in printed if METRIC.search(line.text) and announces.search(line.text)]
-    named = (line for line in metrics if HELD_OUT.search(line.text))
-    unnamed = (line for line in metrics if not OF_TRAINING.search(line.text))
-    line = next(named, None) or next(unnamed, None)
-    return Use("prints the result", "print results", line.at, quote(shorten(line.text))) if line else None
-
-
-def _announced(recording: Recording, begin: float, end: float) -> Use | None:
-    """A line that calls its number one of held-out samples: what follows a forward in eval mode may be anything."""
-    return _printed(recording, begin, end, HELD_OUT)
+def _printed(evaluation: Evaluation, recording: Recording, begin: float, end: float) -> Use | None:
+    """A result that is printed; where no value can be followed, a number."""
+    found: dict[bool | None, Use] = {}
+    for line in recording.events(Printed):
+        if begin <= line.time < end and METRIC.search(line.text):
+            result, name = evaluation.results.given_at(line.at)
+            use = Use("prints the result", "print results", line.at, quote(shorten(line.text)), name)
+            found.setdefault(result, use)
+    result = next((it for it in (True, None) if it in found and evaluation.is_used(it)), False)
+    return found.get(result) if result is not False else None
 
 
 _LOOKS: tuple[_Look, ...] = (_scheduled, _chosen, _printed)
 """The gravest first."""
-_LOOKS_BY_HAND: tuple[_Look, ...] = (_scheduled, _chosen, _announced)

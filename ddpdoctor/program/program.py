@@ -9,7 +9,17 @@ from functools import cache
 
 from ddpdoctor.model import Where
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import File, Function, lines, modules_of, name_of_scope, parse, read
+from ddpdoctor.program.files import (
+    COMPREHENSIONS,
+    LOOPS,
+    File,
+    Function,
+    lines,
+    modules_of,
+    name_of_scope,
+    parse,
+    read,
+)
 from ddpdoctor.program.flow import Context, Entity, Flow, Point, argument, arguments
 from ddpdoctor.program.known import ENDS, Origin
 
@@ -100,12 +110,29 @@ class Expression:
         return line in lines(self.node)
 
     @property
+    def is_call(self) -> bool:
+        """Whether it is a call."""
+        return isinstance(self.node, ast.Call)
+
+    @property
     def called(self) -> frozenset[str]:
         """The qualified names of what it calls; none where it is no call."""
-        node = self.node
-        if not isinstance(node, ast.Call):
-            return frozenset()
-        return self.inner(node.func).names
+        return self.program.called(self) if self.is_call else frozenset()
+
+    @property
+    def added_to(self) -> str:
+        """The variable that its statement adds it to; empty where it is no such statement."""
+        parent = self.file.parents.get(self.node)
+        return ast.unparse(parent.target) if isinstance(parent, ast.AugAssign) else ""
+
+    def is_in_loop_at(self, line: int | None) -> bool:
+        """Whether it stands in a loop that begins on a line, or in a comprehension there."""
+        above = (it for it in self.file.above(self.node) if isinstance(it, (*LOOPS, *COMPREHENSIONS)))
+        return any(getattr(it, "lineno", None) == line for it in above)
+
+    def pieces(self) -> Iterator[Expression]:
+        """The values that a text, a tuple or a dictionary is put together from; itself where it is none."""
+        return self.program.pieces(self)
 
     @property
     def method(self) -> str:
@@ -390,6 +417,35 @@ class Program:
         """The modules that the program imports and that are none of its files."""
         return frozenset(name for file in self.files.values() for name in self.flow.unread_imports(file))
 
+    def called(self, call: Expression) -> frozenset[str]:
+        """The qualified names of what a call may call; of an object ``Class.__call__``."""
+        found = self.flow.called(Point(call.node, call.file, call.context))
+        return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in found)
+
+    def pieces(self, value: Expression) -> Iterator[Expression]:
+        """See :meth:`Expression.pieces`."""
+        waiting = [Point(value.node, value.file, value.context)]
+        visited = set(waiting)
+        for point in waiting:  # which grows
+            parts = _put_together(point.node)
+            ends = [point] if parts or not isinstance(point.node, ast.Name) else self.flow.ends(point)
+            inner = [end.at(it) for end in ends for it in _put_together(end.node)]
+            waiting += [it for it in dict.fromkeys(inner) if it not in visited]
+            visited.update(inner)
+            if not inner and isinstance(point.node, ast.expr):
+                yield Expression(self, point.file, point.node, point.context)
+
+    def conditions_leading_to(self, where: Where) -> list[Condition]:
+        """What has to be so for a line to be reached, also in what alone leads to it; the innermost first."""
+        found: list[Condition] = []
+        visited: set[Where] = set()
+        calls = [where]
+        while len(calls) == 1 and calls[0] not in visited:
+            visited.add(calls[0])
+            found += reversed(self.conditions(calls[0]))
+            calls = self.callers(calls[0])
+        return found
+
     def _names_of_call(self, file: File, call: ast.Call) -> frozenset[str]:
         called = self.flow.called(Point(call, file))
         return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in called)
@@ -416,6 +472,23 @@ class Program:
 @cache
 def _program(script: str) -> Program:
     return Program(script)
+
+
+def _put_together(node: object) -> list[ast.expr]:
+    """What a text, a tuple or a dictionary is put together from."""
+    match node:
+        case ast.JoinedStr():
+            return [it.value for it in node.values if isinstance(it, ast.FormattedValue)]
+        case ast.Tuple() | ast.List():
+            return node.elts
+        case ast.Dict():
+            return node.values
+        case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr()):
+            return [node.left, node.right]
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()))):
+            return arguments(node)
+        case _:
+            return []
 
 
 def _lines_of(way: Sequence[Point]) -> tuple[Where, ...]:

@@ -1,4 +1,4 @@
-"""Rank 0 prints its own part's accuracy, writes two files, and in the second round saves the best: all by that number.
+"""Rank 0 prints its own part's accuracy, writes two files beside it, in later rounds, whatever the number is.
 
 Buffers are broadcast in the wrapper's forward, and a loss is averaged in the first step after an evaluation: nothing
 of that is an exchange of the metric.
@@ -45,9 +45,9 @@ for epoch in range(EPOCHS):
         optimizer.step()
     accuracy = evaluate()
     if rank == 0:
-        print(f"epoch {epoch} accuracy {accuracy:.3f}")
+        print(f"epoch {epoch} accuracy {accuracy:.3f}")  # expect: DD502 ranks 0
         if epoch > 0:
-            torch.save(model.module.state_dict(), "best.pt")  # expect: DD502 ranks 0
+            torch.save(model.module.state_dict(), "best.pt")
             torch.save({"accuracy": accuracy}, "best.json")
     dist.barrier()
 dist.destroy_process_group()

@@ -34,16 +34,6 @@ def test_rank_0_prints_its_own_number():
     assert finding.evidence[0].text == "'accuracy 0.75'"
 
 
-def test_what_is_printed_of_training_after_the_evaluation_is_not_its_result():
-    summary = [
-        Printed(11.5, where(66), "Training Loss: 0.6931, Accuracy: 43.75%"),
-        Printed(11.6, where(67), "Validation Loss: 0.6990, Accuracy: 41.00%"),
-    ]
-    finding = only_finding("DD502", Source.RUN, evaluated({"record": Record.made(*summary)}))
-    assert finding.where == where(67)
-    passed("DD502", Source.RUN, evaluated({"record": Record.made(summary[0])}))
-
-
 def test_one_line_that_prints_for_two_loaders_is_one_finding():
     def change(rank, one):
         made = evaluating(one, range(rank, 16, 2))
@@ -54,15 +44,6 @@ def test_one_line_that_prints_for_two_loaders_is_one_finding():
         return replace(again, loaders=(*made.loaders, loader), passes=passes, record=lines)
 
     only_finding("DD502", Source.RUN, recorded(change=change))
-
-
-def test_rank_0_saves_by_its_own_number():
-    finding = only_finding(
-        "DD502", Source.RUN, evaluated({"saves": (Save("/jobs/best.pt", where(68), 11.6, 11.7),)})
-    )
-    assert finding.headline.startswith(
-        "rank 0 chooses the best checkpoint after an evaluation of 8 of 16 samples"
-    )
 
 
 def test_every_rank_steps_a_scheduler_by_its_own_number():
@@ -122,14 +103,6 @@ def test_results_left_in_a_file_of_each_rank_are_right():
     passed("DD502", Source.RUN, recorded(change=change))
 
 
-def test_two_files_of_one_rank_are_no_file_of_each():
-    saves = tuple(Save(f"/jobs/{name}.pt", where(68), 11.6, 11.7) for name in ("best", "metrics"))
-    finding = only_finding("DD502", Source.RUN, evaluated({"saves": saves}))
-    assert finding.headline.startswith(
-        "rank 0 chooses the best checkpoint after an evaluation of 8 of 16 samples"
-    )
-
-
 def test_the_metric_of_an_earlier_round_is_not_this_ones():
     """The scheduler was stepped before this evaluation began, by what another had given."""
     plateau = SchedulerStep(0, where(69), "ReduceLROnPlateau", 0.25, time=9.5)
@@ -141,74 +114,173 @@ def test_weights_that_are_exchanged_are_no_metric():
     only_finding("DD502", Source.RUN, evaluated({"record": Record.made(LINE)}, {"collectives": (call,)}))
 
 
-def test_the_gravest_use_of_all_rounds_is_told():
-    def change(rank, one):
-        made = evaluating(evaluating(one, range(rank, 16, 2)), range(rank, 16, 2))
-        *rest, first, second = made.passes
-        second = replace(second, begin=20.0, end=21.0, number=1, loader=first.loader)
-        made = replace(made, passes=(*rest, first, second))
-        if rank:
-            return made
-        return replace(made, record=Record.made(LINE), saves=(Save("/best.pt", where(68), 21.5, 21.6),))
-
-    finding = only_finding("DD502", Source.RUN, recorded(change=change))
-    assert finding.headline.startswith("rank 0 chooses the best checkpoint")
-    assert finding.where == where(68)
-
-
-def slices(text, inputs=("a", "b"), **changes):
-    """Each rank evaluates an input of its own after the last step, without a DataLoader; rank 0 prints."""
-
-    def change(rank, one):
-        forward = Forward(20.0, where(61), 0, grad=False, training=False, input=inputs[rank])
-        forward = replace(forward, **changes)
-        lines = [] if rank else [Printed(20.5, where(66), text)]
-        return replace(one, record=Record.made(forward, *lines))
-
-    return recorded(change=change)
-
-
-def test_rank_0_prints_what_it_evaluated_without_a_loader():
-    finding = only_finding("DD502", Source.RUN, slices("epoch 3: val_loss 0.7512"))
-    assert finding.headline.startswith("rank 0 prints the result after an evaluation of its own part")
-    assert finding.where == where(66)
-
-
-def test_what_follows_a_forward_in_eval_mode_may_be_anything():
-    for text in ("epoch 3: loss 0.7512", "return of 12.5", "evaluating took 3.5 s"):
-        passed("DD502", Source.RUN, slices(text))
-
-
-def test_ranks_that_evaluate_the_same_are_left_alone():
-    skipped("DD502", Source.RUN, slices("test loss 0.75", inputs=("a", "a")))
-    skipped("DD502", Source.RUN, slices("test loss 0.75", training=True))
-
-
 def test_what_is_printed_of_each_batch_is_not_the_result():
     batch = Printed(10.5, where(62), "batch 1: loss 0.75")
     finding = only_finding("DD502", Source.RUN, evaluated({"record": Record.made(batch, LINE)}))
     assert finding.where == where(66)
 
 
-@pytest.mark.parametrize(("text", "told"), [("loss 1.25, accuracy 0.75", True), ("accuracy 0.75", False)])
-def test_a_loss_that_is_printed_beside_a_reduced_metric(tmp_path, text, told):
-    file = tmp_path / "train.py"
-    file.write_text(
-        "def evaluate(loader):\n    for x, y in loader:\n        loss += criterion(x, y)\n"
-        "        correct += hits(x, y)\n    dist.all_reduce(correct)\n    return loss, correct\n"
+SCRIPT = """\
+import time, torch, torch.distributed as dist
+from torch import nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.utils.data import DataLoader
+model, data, best = nn.Linear(4, 2), torch.ones(9, 4), 9.0
+a, b = DataLoader(data), \\
+    DataLoader(data)  # held out
+for x in a:
+    t = model(x).sum()  # trains
+    t.backward()
+n = c = k = 0.0
+for x, y in b:  # evaluates
+    o = model(x)  # forward
+    n += (o - y).square().sum().item()
+    c += (o.argmax(1) == y).sum()
+    k += len(y)
+{use}
+"""
+
+
+@pytest.fixture
+def of_script(tmp_path):
+    """Makes a run of a script: each rank evaluates its part, rank 0 does something by the lines that are marked."""
+
+    def make(use, exchange=None, own=("used",), by_hand=False, forward="forward", **scripts):
+        text = scripts.get("script", SCRIPT).replace("{use}", use)
+        file = tmp_path / "train.py"
+        file.write_text(text)
+
+        def at(mark):
+            return Where(str(file), next(n for n, it in enumerate(text.splitlines(), 1) if f"# {mark}" in it))
+
+        def change(rank, one):
+            made = one if by_hand else evaluating(one, range(rank, 16, 2))
+            if not by_hand:
+                *loaders, loader = made.loaders
+                *passes, last = made.passes
+                loaders = (
+                    *(replace(it, at=at("trains")) for it in loaders),
+                    replace(loader, at=at("held out")),
+                )
+                made = replace(made, passes=(*passes, replace(last, at=at("evaluates"))), loaders=loaders)
+            forwards = [Forward(10.5, at(forward), 0, grad=False, training=False, input=f"input {rank}")]
+            calls = [Collective(11.1, at(exchange), "all_reduce", shape=())] if exchange else []
+            done = [] if rank else [Printed(11.5, at(mark), "0.75 of 3.5") for mark in own]
+            saves = (
+                (Save("/jobs/kept.pt", at("saved"), 11.6, 11.7),) if "# saved" in text and not rank else ()
+            )
+            return replace(made, saves=saves, record=Record.made(*forwards, *calls, *done))
+
+        return recorded(change=change)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "print(f'{n / k:.3f}')  # used",
+        "train_loss = n / k\nprint('train loss %.3f' % train_loss)  # used",
+        "def f(u):\n    return {'seconds': u / k}\nprint(f(n))  # used",
+        "class C:\n    def __init__(self, u):\n        self.u = u\nm = C(c)\nprint('took {} s'.format(m.u))  # used",
+    ],
+    ids=["in a text", "called a loss of training", "in a dictionary", "an attribute"],
+)
+def test_a_result_is_followed_to_where_it_is_printed(of_script, use):
+    assert only_finding("DD502", Source.RUN, of_script(use)).where.line == SCRIPT.count("\n") + use.count(
+        "\n"
     )
 
-    def change(rank, recording):
-        made = evaluating(recording, range(rank, 16, 2))
-        *passes, last = made.passes
-        reduced = Collective(11.2, Where(str(file), 5, "evaluate"), "all_reduce", shape=())
-        lines = [] if rank else [replace(LINE, text=text)]
-        last = replace(last, at=Where(str(file), 2, "evaluate"))
-        return replace(made, passes=(*passes, last), record=Record.made(reduced, *lines))
 
-    trace = recorded(change=change)
-    if told:
-        headline = only_finding("DD502", Source.RUN, trace).headline
-        assert headline.endswith("with loss not reduced over the ranks")
+@pytest.mark.parametrize(
+    "use",
+    [
+        "val_loss = t.item()\nprint(f'val loss {val_loss:.3f}')  # used",
+        "val_accuracy = time.time() - 3\nprint(f'val accuracy {val_accuracy:.3f}')  # used",
+        "best_accuracy = 0.5\nprint(f'best accuracy {best_accuracy:.3f}')  # used",
+        "print(f'{k:.1f} samples')  # used",
+    ],
+    ids=["a loss of training", "a time", "a setting", "how many samples"],
+)
+def test_what_else_is_printed_after_the_evaluation_is_no_result(of_script, use):
+    passed("DD502", Source.RUN, of_script(use))
+
+
+def test_without_a_loader_only_what_the_forward_gave_is_a_result(of_script):
+    finding = only_finding("DD502", Source.RUN, of_script("print(n / 3)  # used", by_hand=True))
+    assert finding.headline.startswith("rank 0 prints the result after an evaluation of its own part")
+    passed("DD502", Source.RUN, of_script("took = 3.5\nprint('val loss', took)  # used", by_hand=True))
+    passed("DD502", Source.RUN, of_script("unread(n)\nprint(kept.val_loss)  # used", by_hand=True))
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_chosen"),
+    [
+        ("n < best", True),
+        ("dist.get_rank() == 0 and c / k > 0.5", True),
+        ("best > 3", False),
+        ("t < best", False),
+    ],
+)
+def test_a_checkpoint_that_is_saved_by_its_own_number(of_script, condition, is_chosen):
+    use = f"def keep():\n    torch.save(model, 'best.pt')  # saved\nif {condition}:  # decides\n    keep()\n"
+    trace = of_script(use, own=())
+    if is_chosen:
+        finding = only_finding("DD502", Source.RUN, trace)
+        assert finding.headline.startswith(
+            "rank 0 chooses the best checkpoint after an evaluation of 8 of 16"
+        )
+        assert finding.where.line == SCRIPT.count("\n") + 2
     else:
         passed("DD502", Source.RUN, trace)
+
+
+def test_the_gravest_use_is_told(of_script):
+    use = "print(n / k)  # used\nif n < best:\n    torch.save(model, 'x.pt')  # saved"
+    assert only_finding("DD502", Source.RUN, of_script(use)).headline.startswith("rank 0 chooses")
+
+
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [
+        ("dist.all_reduce(c)  # sums\nprint(n / k, c / 16)  # used", "n"),
+        ("dist.all_reduce(c)  # sums\nprint(c / 16)  # used", None),
+        ("s = torch.tensor([n, c])\ndist.all_reduce(s)  # sums\nprint(s[0], s[1])  # used", None),
+        ("s = torch.tensor(n)\ndist.all_reduce(s)  # sums\nprint('here', n, 'mean', s)  # used", None),
+        (
+            "def f(u):\n    v = torch.tensor(u)\n    dist.all_reduce(v)  # sums\n    return v\nprint(f(n))  # used",
+            None,
+        ),
+        ("import lib\nw = lib.mean_of_ranks(n)  # sums\nprint(w)  # used", None),
+    ],
+    ids=["one is not", "it alone", "both", "beside its own", "by a function", "by code that nobody read"],
+)
+def test_a_result_beside_one_that_is_reduced(of_script, use, name):
+    trace = of_script(use, exchange="sums")
+    if name is None:
+        passed("DD502", Source.RUN, trace)
+    else:
+        headline = only_finding("DD502", Source.RUN, trace).headline
+        assert headline.endswith(f"with {name} not reduced over the ranks")
+
+
+SHARED = """\
+import torch, torch.distributed as dist
+from torch.utils.data import DataLoader
+model = torch.nn.Linear(4, 2)
+def run(loader):
+    total = 0.0
+    for x in loader:  # evaluates
+        total += model(x).sum().item()  # forward
+    return total
+a = DataLoader(0)  # trains
+b = DataLoader(1)  # held out
+p, q = run(a), run(b)
+{use}
+"""
+
+
+@pytest.mark.parametrize(("use", "is_result"), [("print(q)  # used", True), ("print(p)  # used", False)])
+def test_a_function_that_trains_and_evaluates(of_script, use, is_result):
+    trace = of_script(use, script=SHARED)
+    (only_finding if is_result else passed)("DD502", Source.RUN, trace)
