@@ -6,26 +6,23 @@ from enum import Enum
 
 
 class Framework(str, Enum):
-    """A library that makes process groups, wrappers and samplers for the script."""
+    """A library that makes process groups, wrappers and samplers for the script, with its modules."""
 
-    LIGHTNING = "Lightning"
-    FABRIC = "Fabric"
-    TRANSFORMERS = "transformers"
-    ACCELERATE = "accelerate"
-    IGNITE = "Ignite"
-    RAY = "Ray Train"
+    modules: tuple[str, ...]
 
+    def __new__(cls, name: str, *modules: str) -> Framework:
+        """A member whose value is the name."""
+        framework = str.__new__(cls, name)
+        framework._value_, framework.modules = name, modules
+        return framework
 
-_MODULES = {
-    "lightning.pytorch": Framework.LIGHTNING,
-    "pytorch_lightning": Framework.LIGHTNING,
-    "lightning.fabric": Framework.FABRIC,
-    "lightning_fabric": Framework.FABRIC,
-    "transformers": Framework.TRANSFORMERS,
-    "accelerate": Framework.ACCELERATE,
-    "ignite": Framework.IGNITE,
-    "ray": Framework.RAY,
-}
+    LIGHTNING = "Lightning", "lightning.pytorch", "pytorch_lightning"
+    FABRIC = "Fabric", "lightning.fabric", "lightning_fabric"
+    TRANSFORMERS = "transformers", "transformers"
+    ACCELERATE = "accelerate", "accelerate"
+    IGNITE = "Ignite", "ignite"
+    RAY = "Ray Train", "ray"
+
 
 CALLED_BY_ALL = {
     Framework.LIGHTNING: "call it on every rank: trainer.save_checkpoint, self.log(..., sync_dist=True), "
@@ -47,4 +44,5 @@ CALLED_BY_ALL = {
 
 def framework_of(module: str) -> Framework | None:
     """The framework that a module belongs to; None for any other module."""
-    return next((it for name, it in _MODULES.items() if f"{module}.".startswith(f"{name}.")), None)
+    of_module = (it for it in Framework for name in it.modules if f"{module}.".startswith(f"{name}."))
+    return next(of_module, None)

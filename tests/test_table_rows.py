@@ -73,6 +73,11 @@ def answer(folder, table: str, begins: str, asked: str) -> tuple[str, str]:
     file = folder / table
     before, line, rows = file.read_text().partition(f"\n{begins} = (\n")
     file.write_text(f"{before}{line}{row.rstrip()},\n{rows}")
+    return printed(folder, asked)
+
+
+def printed(folder, asked: str) -> tuple[str, str]:
+    """What a program prints that imports the packages of this folder, and its errors."""
     done = subprocess.run(
         [sys.executable, "-c", asked],
         cwd=folder,
@@ -84,11 +89,30 @@ def answer(folder, table: str, begins: str, asked: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+OF_FRAMEWORKS = """
+from ddpdoctor.check import Check
+from ddpdoctor.frameworks import Framework, framework_of
+
+assert framework_of("puppeteer.engine") is Framework.PUPPETEER and Framework("Puppeteer") is Framework.PUPPETEER
+assert framework_of("puppeteers") is None and framework_of("lightning.pytorch.loops") is Framework.LIGHTNING
+print("known everywhere")
+"""
+
+
 def test_a_row_is_all_that_a_new_launcher_takes(tmp_path):
-    printed, errors = answer(tmp_path, "ddpdoctor/recorder/launchers.py", "LAUNCHERS", OF_LAUNCHERS)
-    assert printed == "known everywhere\n", errors
+    known, errors = answer(tmp_path, "ddpdoctor/recorder/launchers.py", "LAUNCHERS", OF_LAUNCHERS)
+    assert known == "known everywhere\n", errors
 
 
 def test_a_row_is_all_that_a_new_collective_takes(tmp_path):
-    printed, errors = answer(tmp_path, "ddpdoctor/recorder/operations.py", "OPERATIONS", OF_OPERATIONS)
-    assert printed == "known everywhere\n", errors
+    known, errors = answer(tmp_path, "ddpdoctor/recorder/operations.py", "OPERATIONS", OF_OPERATIONS)
+    assert known == "known everywhere\n", errors
+
+
+def test_a_row_is_all_that_a_new_framework_takes(tmp_path):
+    shutil.copytree(ROOT / "ddpdoctor", tmp_path / "ddpdoctor", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "ddpdoctor" / "frameworks.py"
+    before, last, after = file.read_text().partition('    RAY = "Ray Train", "ray"\n')
+    file.write_text(f'{before}{last}    PUPPETEER = "Puppeteer", "puppeteer"\n{after}')
+    known, errors = printed(tmp_path, OF_FRAMEWORKS)
+    assert known == "known everywhere\n", errors
