@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from limits import tell
 
 if TYPE_CHECKING:
-    from ddpdoctor.blame.hang_snapshot import Process
+    from ddpdoctor.blame.hang_snapshot import SampledProcess
     from ddpdoctor.model import Where
     from ddpdoctor.recorder.events.schema import Event
 
@@ -177,9 +177,9 @@ def _last(rank: int, planted: Planted, at: Where) -> Iterator[Event]:
         yield Collective(17.0, at, "all_reduce", shape=(1,), number=1, ended=False, id=1)
 
 
-def _process(rank: int, planted: Planted) -> Process:
+def _process(rank: int, planted: Planted) -> SampledProcess:
     from ddpdoctor.blame.frames import Frame
-    from ddpdoctor.blame.hang_snapshot import Doing, Process
+    from ddpdoctor.blame.hang_snapshot import Doing, SampledProcess
 
     host, waits = f"node{rank // NPROC}", Doing.WAITS
     main = Frame("main", SCRIPT, 55)
@@ -202,7 +202,7 @@ def _process(rank: int, planted: Planted) -> Process:
                 Doing.COMPUTES,
                 "",
             )
-    return Process(
+    return SampledProcess(
         1000 + rank, rank, host=host, doing=doing, call=call, stack=tuple(stack), again=tuple(stack)
     )
 

@@ -129,7 +129,7 @@ class WaitsFor:
 
 
 @dataclass(frozen=True)
-class Call:
+class StackFrame:
     """A frame of merged stacks."""
 
     depth: int
@@ -148,7 +148,7 @@ class Stacks:
     """Stacks merged into one tree."""
 
     title: str
-    calls: tuple[Call, ...]
+    calls: tuple[StackFrame, ...]
     note: str = ""
 
 

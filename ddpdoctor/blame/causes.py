@@ -34,7 +34,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Call:
+class DivergentCall:
     """What some ranks called, at a position where others called something else."""
 
     ranks: tuple[int, ...]
@@ -101,8 +101,8 @@ class NobodyLate(Cause):
 class Mismatch(Cause):
     """Ranks called different collectives, or with different tensors, at one position."""
 
-    first: Call
-    second: Call
+    first: DivergentCall
+    second: DivergentCall
     position: str = ""
     """``position 10 of the default group``; empty where it is not known."""
 
@@ -112,7 +112,7 @@ class CalledAlone(Cause):
     """Ranks called a collective that the others did not call."""
 
     call: str
-    others: Call
+    others: DivergentCall
     """What those did instead."""
     position: str = ""
     of_forward: bool = False

@@ -10,7 +10,7 @@ from ddpdoctor.blame.hang_analysis import HangAnalysis
 from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.blame.tree import Node, merge
 from ddpdoctor.blame.wording import all_do, doing, who
-from ddpdoctor.figures import Call, Figure, Section, Stacks, Waiter, WaitsFor
+from ddpdoctor.figures import Figure, Section, StackFrame, Stacks, Waiter, WaitsFor
 from ddpdoctor.text import plural, ranks_phrase
 
 MOST_STATES = 12
@@ -91,13 +91,13 @@ def merged_stacks(stacks: Mapping[int, Sequence[Frame]], culprits: Sequence[int]
     )
 
 
-def _calls(node: Node, depth: int, culprits: frozenset[int]) -> Iterator[Call]:
+def _calls(node: Node, depth: int, culprits: frozenset[int]) -> Iterator[StackFrame]:
     branches = len(node.calls) > 1 or depth == 0
     for frame, child in sorted(node.calls.items(), key=lambda pair: pair[1].ranks):
         marked = bool(culprits) and culprits.issuperset(child.ranks)
         ranks = ranks_phrase(child.ranks) if branches else ""
         inner = depth + 1 if branches else depth
-        yield Call(inner, str(frame), ranks, is_of_script(frame), marked)
+        yield StackFrame(inner, str(frame), ranks, is_of_script(frame), marked)
         yield from _calls(child, inner, culprits)
     if node.ends and node.calls:
-        yield Call(depth + 1, "here", ranks_phrase(node.ends), False, culprits.issuperset(node.ends))
+        yield StackFrame(depth + 1, "here", ranks_phrase(node.ends), False, culprits.issuperset(node.ends))

@@ -22,7 +22,7 @@ from ddpdoctor.blame.causes import (
 )
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.graph import WaitGraph
-from ddpdoctor.blame.hang_snapshot import HangSnapshot, Process
+from ddpdoctor.blame.hang_snapshot import HangSnapshot, SampledProcess
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
 from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.blame.tree import show
@@ -265,7 +265,9 @@ def late_ranks(stacks: Mapping[int, Sequence[Frame]], progress: Mapping[int, int
             SIGSTOP halted does.
         progress: how many steps each rank took; the rank behind is the one that never came.
     """
-    places = {rank: place_of(Process(0, rank, stack=tuple(stack))) for rank, stack in sorted(stacks.items())}
+    places = {
+        rank: place_of(SampledProcess(0, rank, stack=tuple(stack))) for rank, stack in sorted(stacks.items())
+    }
     least = min(progress.values(), default=0)
     for suspects in (
         tuple(rank for rank, place in places.items() if place and not place.waits),

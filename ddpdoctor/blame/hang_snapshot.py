@@ -55,7 +55,7 @@ class ActiveException:
 
 
 @dataclass(frozen=True)
-class Process:
+class SampledProcess:
     """One process of the job."""
 
     pid: int
@@ -102,7 +102,7 @@ class Process:
 class HangSnapshot:
     """The processes of a job when it was looked at."""
 
-    processes: tuple[Process, ...] = ()
+    processes: tuple[SampledProcess, ...] = ()
     seconds: float = 0.0
     """Since the last sign of progress; 0 where nobody had watched."""
     world_size: int | None = None
@@ -114,7 +114,7 @@ class HangSnapshot:
     """What could not be looked at, each a sentence for the report: hosts, processes of other users, dumps."""
 
     @property
-    def ranks(self) -> dict[int, Process]:
+    def ranks(self) -> dict[int, SampledProcess]:
         """The process of each rank that was seen."""
         return {
             process.rank: process

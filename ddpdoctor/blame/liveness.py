@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
 from ddpdoctor.blame.thresholds import (
     HANG_SECONDS,
@@ -59,7 +59,7 @@ class JobState(str, Enum):
 
 
 def rank_activity(
-    rank: Process, place: Place | None, workers: Sequence[Process] = (), backend: str = ""
+    rank: SampledProcess, place: Place | None, workers: Sequence[SampledProcess] = (), backend: str = ""
 ) -> RankActivity:
     """What a rank did between two looks.
 
@@ -83,7 +83,7 @@ def rank_activity(
     return RankActivity.SLEEPS if rank.doing is Doing.SLEEPS else RankActivity.BLOCKED
 
 
-def _works(worker: Process) -> bool:
+def _works(worker: SampledProcess) -> bool:
     return worker.doing in _WORKING or worker.changes or worker.stack != worker.again
 
 
@@ -93,7 +93,7 @@ def snapshot_state(snapshot: HangSnapshot) -> JobState:
     return job_state([rank_activity(rank, place_of(rank), _workers_of(rank, snapshot)) for rank in ranks])
 
 
-def _workers_of(rank: Process, snapshot: HangSnapshot) -> tuple[Process, ...]:
+def _workers_of(rank: SampledProcess, snapshot: HangSnapshot) -> tuple[SampledProcess, ...]:
     return tuple(
         process
         for process in snapshot.processes

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from ddpdoctor.blame.frames import Frame, function, of_script, where_of
-from ddpdoctor.blame.hang_snapshot import Doing, Process
+from ddpdoctor.blame.hang_snapshot import Doing, SampledProcess
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
 
@@ -150,7 +150,7 @@ _IN_WORDS = {"futex": "a lock, or for another thread", "openat": "open"}
 _LOCKS = re.compile(r"\.acquire\(|\bwith\b.*lock|flock\(|lockf\(", re.IGNORECASE)
 
 
-def place_of(process: Process, *, nccl: bool = False) -> Place | None:
+def place_of(process: SampledProcess, *, nccl: bool = False) -> Place | None:
     """Where a process stands; None where its stack was not seen.
 
     Args:
@@ -174,7 +174,7 @@ def place_of(process: Process, *, nccl: bool = False) -> Place | None:
     return Place(kind, what, where, fetching, peer)
 
 
-def _gpu(process: Process) -> tuple[PlaceKind, str] | None:
+def _gpu(process: SampledProcess) -> tuple[PlaceKind, str] | None:
     """A wait for the GPU, which waits for the collective that it was given."""
     return (PlaceKind.COLLECTIVE, "the wait for its GPU") if process.call.endswith("Synchronize") else None
 
@@ -203,7 +203,7 @@ def _of_wrapper(below: Sequence[Frame]) -> tuple[PlaceKind, str]:
     return PlaceKind.WRAP, "the constructor of DistributedDataParallel"
 
 
-def _python(below: Sequence[Frame], process: Process) -> tuple[PlaceKind, str] | None:
+def _python(below: Sequence[Frame], process: SampledProcess) -> tuple[PlaceKind, str] | None:
     """What it waits for in Python's own library."""
     if not below or process.doing in (Doing.COMPUTES, Doing.DISK):
         return None
@@ -222,7 +222,7 @@ def _patient(frame: Frame) -> PlaceKind | None:
     return next((kind for part, kind in _PATIENT.items() if f"/{part}" in f"/{file}"), None)
 
 
-def _line(frame: Frame, process: Process, nccl: bool, innermost: bool) -> tuple[PlaceKind, str]:
+def _line(frame: Frame, process: SampledProcess, nccl: bool, innermost: bool) -> tuple[PlaceKind, str]:
     """What the script's own line does, where nothing of Python's stands below it."""
     text = source_line(frame) if innermost else ""
     asks = _STORE.search(text) if process.doing in (Doing.WAITS, Doing.SLEEPS) else None

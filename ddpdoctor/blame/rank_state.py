@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.blame.frames import function
 from ddpdoctor.blame.graph import End, Meeting
-from ddpdoctor.blame.hang_snapshot import Doing, Process
+from ddpdoctor.blame.hang_snapshot import Doing, SampledProcess
 from ddpdoctor.blame.place import Place, PlaceKind
 from ddpdoctor.model import Where
 
@@ -20,8 +20,8 @@ class RankState:
     rank: int
     place: Place | None = None
     """None where neither stack nor record tells."""
-    process: Process | None = None
-    workers: tuple[Process, ...] = ()
+    process: SampledProcess | None = None
+    workers: tuple[SampledProcess, ...] = ()
     left: str = ""
     """How it ended, with status 0: ``returned``, ``exit``, ``os._exit``; empty where it did not."""
     left_at: Where | None = None
@@ -98,7 +98,7 @@ class RankState:
         )
 
     @property
-    def stuck_worker(self) -> Process | None:
+    def stuck_worker(self) -> SampledProcess | None:
         """The DataLoader worker for which it waits, stopped or in the script's code; None where none is seen to be."""
         if self.place is None or self.place.kind is not PlaceKind.LOADER:
             return None
@@ -106,7 +106,7 @@ class RankState:
         return next(stopped, None) or next(filter(is_loading, self.workers), None)
 
 
-def is_loading(worker: Process) -> bool:
+def is_loading(worker: SampledProcess) -> bool:
     """Whether a worker fetches a sample: one that has nothing to do waits in its loop for an index."""
     names = {function(frame) for frame in worker.stack if "torch/utils/data/" in frame.file}
     return "_worker_loop" in names and bool(names - {"_worker_loop"}) and "fetch" in names

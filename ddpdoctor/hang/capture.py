@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.thresholds import LOOK_SECONDS
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.heartbeats import handled_by
@@ -69,13 +69,13 @@ def _children(pid: int) -> list[int]:
     return [child for child in descendants(pid) if not any(name in _command(child) for name in SERVANTS)]
 
 
-def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look]) -> Process:
+def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look]) -> SampledProcess:
     first, last = looks[0], looks[-1]
     before = first.snapshots[pid] if len(looks) > 1 else None
     activity = Activity(before, last.snapshots[pid], max(last.time - first.time, 1e-3))
     stacks = [look.stack(pid) for look in looks]
     values = [look.threads[pid].values for look in looks if pid in look.threads]
-    return Process(
+    return SampledProcess(
         pid,
         rank,
         ProcessRole.WORKER if is_worker else ProcessRole.RANK,
@@ -95,14 +95,14 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
     )
 
 
-def _with_native(processes: Sequence[Process]) -> Iterable[Process]:
+def _with_native(processes: Sequence[SampledProcess]) -> Iterable[SampledProcess]:
     """The same, with native frames of those that stand: to read them halts a process for longer."""
     state = [process.pid for process in processes if _is_at_one_place(process)]
     native = take_native(state)
     return (_in_native(process, native.get(process.pid, ())) for process in processes)
 
 
-def _is_at_one_place(process: Process) -> bool:
+def _is_at_one_place(process: SampledProcess) -> bool:
     """Whether it stands, or looks again and again in one call whether its GPU is ready."""
     if process.from_interpreter or process.changes or not process.stack or process.stack != process.again:
         return False
@@ -110,7 +110,7 @@ def _is_at_one_place(process: Process) -> bool:
     return waits or (process.doing is Doing.COMPUTES and loads_driver(process.pid))
 
 
-def _in_native(process: Process, native: tuple[str, ...]) -> Process:
+def _in_native(process: SampledProcess, native: tuple[str, ...]) -> SampledProcess:
     functions = (text.partition(" (")[0] for text in native)
     call = next((name for name in functions if name.endswith(_DEVICE_WAITS)), None)
     if call is not None and process.doing is Doing.COMPUTES:

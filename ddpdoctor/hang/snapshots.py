@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.blame.hang_snapshot import HangSnapshot, Process
+from ddpdoctor.blame.hang_snapshot import HangSnapshot, SampledProcess
 from ddpdoctor.files import write_json
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
@@ -48,7 +48,7 @@ class StoredSnapshot:
     unseen: tuple[str, ...]
     flight: Mapping[str, str]
     """The names of dumps beside it, by rank."""
-    processes: tuple[Process, ...]
+    processes: tuple[SampledProcess, ...]
 
 
 def write(snapshot: HangSnapshot, folder: Path, records: Path | None = None) -> None:
@@ -58,7 +58,9 @@ def write(snapshot: HangSnapshot, folder: Path, records: Path | None = None) -> 
         records: what our recorder wrote of its processes is copied from there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    first = min(snapshot.processes, key=lambda process: process.pid, default=Process(os.getpid(), None))
+    first = min(
+        snapshot.processes, key=lambda process: process.pid, default=SampledProcess(os.getpid(), None)
+    )
     name = f"{_OF_A_NAME.sub('_', first.host) or 'host'}-{first.pid}"
     flight = {}
     for rank, dump in snapshot.flight.items():

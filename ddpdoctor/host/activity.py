@@ -20,7 +20,7 @@ from ddpdoctor.blame.thresholds import (
     STARVED_SHARE,
 )
 from ddpdoctor.host.proc import folder_of
-from ddpdoctor.host.system_calls import Call, call_of
+from ddpdoctor.host.system_calls import SystemCall, call_of
 
 _LETTERS = {
     psutil.STATUS_RUNNING: "R",
@@ -52,11 +52,11 @@ class Snapshot:
     threads: Mapping[int, ThreadTime] = field(default_factory=dict)
     moved: int = 0
     """Bytes that it has read and written."""
-    call: Call = field(default_factory=Call)
+    call: SystemCall = field(default_factory=SystemCall)
 
     def of(self, thread: int) -> Snapshot:
         """The same as if this thread were the main one, whose call is not known."""
-        return replace(self, main=thread, call=Call()) if thread in self.threads else self
+        return replace(self, main=thread, call=SystemCall()) if thread in self.threads else self
 
 
 def snapshot(pid: int, ignored: Collection[int] = ()) -> Snapshot | None:
@@ -145,9 +145,9 @@ class Activity:
         return Doing.SLEEPS if before.call.sleeps else Doing.WAITS
 
     @property
-    def call(self) -> Call:
+    def call(self) -> SystemCall:
         """That of the first look: whoever looks into a process interrupts its call, which then may look otherwise."""
-        return self.before.call if self.before else self.after.call if self.after else Call()
+        return self.before.call if self.before else self.after.call if self.after else SystemCall()
 
     @property
     def wakes(self) -> float:

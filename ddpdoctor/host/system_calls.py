@@ -60,7 +60,7 @@ _CLOCKS = (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC)
 
 
 @dataclass(frozen=True)
-class Call:
+class SystemCall:
     """Where a thread stands in the kernel."""
 
     text: str = ""
@@ -75,7 +75,7 @@ class Call:
     """The open files, by their numbers, of which it waits and which are sockets."""
 
 
-def call_of(folder: Path, thread: int) -> Call:
+def call_of(folder: Path, thread: int) -> SystemCall:
     """The call of one thread.
 
     Args:
@@ -87,29 +87,29 @@ def call_of(folder: Path, thread: int) -> Call:
     if not words or words[0] == str(_RESTARTED):
         return _by_kernel_function(_read(task / "wchan"))
     if not words[0].isdigit():  # "running", or -1 where it is stopped outside a call
-        return Call()
+        return SystemCall()
     name = _NUMBERS.get(int(words[0]), f"system call {words[0]}")
     arguments = [int(word, 16) for word in words[1:7]]
     return _named(folder, name, arguments)
 
 
-def _named(folder: Path, name: str, arguments: list[int]) -> Call:
+def _named(folder: Path, name: str, arguments: list[int]) -> SystemCall:
     if name in _SLEEPS:
-        return Call(name, sleeps=True, ends_in=_rest(folder, name, arguments))
+        return SystemCall(name, sleeps=True, ends_in=_rest(folder, name, arguments))
     if name in _ON_A_FILE:
         text = f"{name} {_WORDS.get(name, 'of')} {_file(folder, arguments[0])}"
         on_disk = name in _ON_DISK and (folder / "fd" / str(arguments[0])).is_file()
-        return Call(text, on_disk=on_disk, sockets=_sockets(folder, arguments[:1]))
+        return SystemCall(text, on_disk=on_disk, sockets=_sockets(folder, arguments[:1]))
     if name in ("poll", "ppoll"):
         polled = _polled(folder, *arguments[:2])
         kinds = ", ".join(dict.fromkeys(_file(folder, number) for number in polled))
         text = f"poll of {kinds}" if kinds else "poll"
-        return Call(text, sleeps=arguments[1] == 0, sockets=_sockets(folder, polled))
+        return SystemCall(text, sleeps=arguments[1] == 0, sockets=_sockets(folder, polled))
     if name in ("select", "pselect6"):  # time.sleep before Python 3.11 selects among nothing
-        return Call("select", sleeps=arguments[0] == 0, ends_in=_rest(folder, name, arguments))
+        return SystemCall("select", sleeps=arguments[0] == 0, ends_in=_rest(folder, name, arguments))
     if name == "wait4" and 0 < arguments[0] < 1 << 31:
-        return Call(f"wait4 for process {arguments[0]}")
-    return Call(name)
+        return SystemCall(f"wait4 for process {arguments[0]}")
+    return SystemCall(name)
 
 
 def _rest(folder: Path, name: str, arguments: list[int]) -> float:
@@ -135,9 +135,9 @@ def _memory(folder: Path, address: int, size: int) -> bytes:
         return b""
 
 
-def _by_kernel_function(function: str) -> Call:
+def _by_kernel_function(function: str) -> SystemCall:
     text = next((call for start, call in _WAITED_IN.items() if function.startswith(start)), "")
-    return Call(text, sleeps=text in _SLEEPS)
+    return SystemCall(text, sleeps=text in _SLEEPS)
 
 
 def _polled(folder: Path, address: int, count: int) -> list[int]:

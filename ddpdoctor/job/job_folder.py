@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import is_of_recorder
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, SampledProcess
 from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
@@ -276,7 +276,9 @@ class _RankOutput:
         return not self.stopped.timed_out and self.stopped.status == 0 and rank not in self.exit_codes
 
 
-def _rank(rank: int, recording: Recording | None, output: _RankOutput, process: Process | None) -> RankTrace:
+def _rank(
+    rank: int, recording: Recording | None, output: _RankOutput, process: SampledProcess | None
+) -> RankTrace:
     path = output.of(rank)
     summary = read_json(output.folder / "out" / f"rank{rank}.json")
     code, failure = _status(recording), None
@@ -297,7 +299,7 @@ def _rank(rank: int, recording: Recording | None, output: _RankOutput, process: 
     )
 
 
-def _was_ended(recording: Recording | None, process: Process | None, stopped: Stopped) -> bool:
+def _was_ended(recording: Recording | None, process: SampledProcess | None, stopped: Stopped) -> bool:
     """Whether a rank was there, and had said nothing of an end, when we ended it."""
     if stopped.ended_at is None or process is None or process.doing is Doing.GONE:
         return False

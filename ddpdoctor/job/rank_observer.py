@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from ddpdoctor.blame.hang_snapshot import Doing, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Doing, ProcessRole, SampledProcess
 from ddpdoctor.blame.liveness import Observation, RankActivity, rank_activity
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
 from ddpdoctor.blame.thresholds import (
@@ -25,7 +25,7 @@ from ddpdoctor.hang.heartbeats import recorders_threads
 from ddpdoctor.hang.jobs import number_in
 from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.proc import connected_outside, descendants, is_gone
-from ddpdoctor.host.system_calls import Call
+from ddpdoctor.host.system_calls import SystemCall
 from ddpdoctor.job import record_watch
 
 
@@ -47,7 +47,7 @@ class RankObserver:
         """Ranks whose process has not recorded itself, by their process id."""
 
     def look(
-        self, now: float, ranks: Mapping[int, record_watch.Process], expected: Iterable[int]
+        self, now: float, ranks: Mapping[int, record_watch.RecordedProcess], expected: Iterable[int]
     ) -> dict[int, Observation]:
         """Each rank that is there or should be."""
         missing = [rank for rank in expected if rank not in ranks]
@@ -57,7 +57,7 @@ class RankObserver:
         observations = {number: self._recorded(now, rank) for number, rank in ranks.items()}
         return observations | {number: self._unrecorded(number) for number in missing}
 
-    def vanished(self, ranks: Mapping[int, record_watch.Process]) -> bool:
+    def vanished(self, ranks: Mapping[int, record_watch.RecordedProcess]) -> bool:
         """Whether a rank is gone that never said how it ended, nor left its process group.
 
         Frameworks kill their workers, one after the other, when these have done so.
@@ -67,16 +67,16 @@ class RankObserver:
             for rank in ranks.values()
         )
 
-    def place(self, rank: record_watch.Process) -> Place | None:
+    def place(self, rank: record_watch.RecordedProcess) -> Place | None:
         """Where a rank stands, as it says itself."""
         if rank.beat is None:
             return None
-        call = Call() if rank.elsewhere else self._observer.activity(rank.pid).call
+        call = SystemCall() if rank.elsewhere else self._observer.activity(rank.pid).call
         doing = Doing.SLEEPS if call.sleeps else Doing.WAITS
-        process = Process(rank.pid, rank.rank, doing=doing, call=call.text, stack=rank.beat.stack)
+        process = SampledProcess(rank.pid, rank.rank, doing=doing, call=call.text, stack=rank.beat.stack)
         return place_of(process, nccl=rank.backend == "nccl")
 
-    def _look_at(self, ranks: Mapping[int, record_watch.Process], missing: list[int]) -> None:
+    def _look_at(self, ranks: Mapping[int, record_watch.RecordedProcess], missing: list[int]) -> None:
         if missing:
             by_rank = _pids_by_rank(self._guard)
             self.unrecorded = {rank: by_rank[rank] for rank in missing if rank in by_rank}
@@ -92,7 +92,7 @@ class RankObserver:
         job = (self._guard, *descendants(self._guard)) if sockets else ()
         self._outside = connected_outside(sockets, job) if sockets else set()
 
-    def _recorded(self, now: float, rank: record_watch.Process) -> Observation:
+    def _recorded(self, now: float, rank: record_watch.RecordedProcess) -> Observation:
         if rank.ended:
             return Observation(RankActivity.LEFT, rank.moved)
         if rank.elsewhere or not (rank.beat is None or rank.beat.main):
@@ -104,7 +104,7 @@ class RankObserver:
         observation = self._observation(rank.pid, rank.moved, place, rank.backend)
         return replace(observation, destroyed_group=rank.destroyed_group)
 
-    def _by_beat(self, now: float, rank: record_watch.Process) -> Observation:
+    def _by_beat(self, now: float, rank: record_watch.RecordedProcess) -> Observation:
         """Of a rank on another host, or one that trains beside its main thread, by what it says alone.
 
         A disk that hosts share shows that some seconds late.
@@ -144,7 +144,7 @@ class RankObserver:
         wakes_in = max((now.call.ends_in for now in snapshots), default=0.0)
         return Observation(activity, moved, wakes_in, OUTSIDE_SECONDS if outside else 0.0)
 
-    def _process(self, pid: int, little: float, backend: str = "") -> Process:
+    def _process(self, pid: int, little: float, backend: str = "") -> SampledProcess:
         """A process between the last two looks, without its stack.
 
         Args:
@@ -153,7 +153,9 @@ class RankObserver:
         activity = self._observer.activity(pid)
         doing = activity.doing(little, LITTLE_SHARE) if activity.after else Doing.WAITS
         wakes = 0.0 if backend == "nccl" else activity.wakes
-        return Process(pid, None, ProcessRole.WORKER, doing=doing, call=activity.call.text, wakes=wakes)
+        return SampledProcess(
+            pid, None, ProcessRole.WORKER, doing=doing, call=activity.call.text, wakes=wakes
+        )
 
     def _receives(self, pid: int) -> bool:
         """Whether data come in a connection of which it reads: a poll also ends by its time limit."""

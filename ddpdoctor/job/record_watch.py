@@ -26,7 +26,7 @@ _NO_PROGRESS = (Site, Note)
 
 
 @dataclass
-class Process:
+class RecordedProcess:
     """One recorded process of the job."""
 
     pid: int
@@ -87,7 +87,7 @@ class Watch:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._files: dict[Path, GrowingFile] = {}
-        self._processes: dict[Path, Process] = {}
+        self._processes: dict[Path, RecordedProcess] = {}
 
     def look(self) -> None:
         """Read what is new."""
@@ -111,7 +111,7 @@ class Watch:
     def _take(self, file: Path, event: Event) -> None:
         if isinstance(event, Start):
             rank, size = (_number(event.environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
-            made = Process(event.pid, event.parent, event.time, rank, rank, size)
+            made = RecordedProcess(event.pid, event.parent, event.time, rank, rank, size)
             made.given_local, made.world_size = size, _number(event.environ.get("WORLD_SIZE"))
             made.last = event.time
             made.host, made.elsewhere = event.host, event.host not in ("", os.uname().nodename)
@@ -122,7 +122,7 @@ class Watch:
         elif process := self._processes.get(file):
             _take_further(process, event)
 
-    def ranks(self) -> dict[int, Process]:
+    def ranks(self) -> dict[int, RecordedProcess]:
         """The process of each rank in the last attempt of the last job."""
         workers = {file: process.worker for file, process in self._processes.items() if process.worker}
         earlier = of_earlier_attempts(workers)
@@ -159,7 +159,7 @@ class Watch:
         return any(rank.failed for rank in self.ranks().values())
 
 
-def _take_further(process: Process, event: Event) -> None:
+def _take_further(process: RecordedProcess, event: Event) -> None:
     if isinstance(event, GroupEvent):
         process.destroyed_group = event.action == "destroy" and event.returned
     if isinstance(event, GroupEvent) and event.action == "joining":
@@ -174,7 +174,7 @@ def _take_further(process: Process, event: Event) -> None:
         process.ended, process.failed = True, process.failed or bool(event.status)
 
 
-def _take_joining(process: Process, arguments: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+def _take_joining(process: RecordedProcess, arguments: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     process.joined = True
     process.rank = _number(arguments.get("rank"), _number(environ.get("RANK"), process.rank))
     process.world_size = _number(arguments.get("world_size"), _number(environ.get("WORLD_SIZE")))

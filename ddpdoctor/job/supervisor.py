@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole
-from ddpdoctor.blame.hang_snapshot import Process as Seen
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.liveness import HangDetector, JobState, Judgement, snapshot_state
 from ddpdoctor.blame.place import place_of
 from ddpdoctor.blame.thresholds import FIRST_SECONDS, HANG_SECONDS, OTHER_TIMEOUT, SLEEP_SECONDS, TIMEOUTS
@@ -19,7 +18,7 @@ from ddpdoctor.host.proc import descendants, is_gone
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import SNAPSHOT
 from ddpdoctor.job.rank_observer import RankObserver
-from ddpdoctor.job.record_watch import Process, Watch
+from ddpdoctor.job.record_watch import RecordedProcess, Watch
 from ddpdoctor.launch import Launch
 from ddpdoctor.text import ranks_phrase
 
@@ -160,7 +159,7 @@ class Supervisor:
             f"{'waits' if len(judgement.waiting) == 1 else 'wait'}{inside} for {judgement.waited:.0f} s"
         )
 
-    def _expected(self, ranks: dict[int, Process]) -> Sequence[int]:
+    def _expected(self, ranks: dict[int, RecordedProcess]) -> Sequence[int]:
         """The ranks that this host should have."""
         if self._launch.imagined is not None:
             return self._launch.ranks
@@ -168,25 +167,27 @@ class Supervisor:
             return range(0)  # a rendezvous may number the hosts as it likes
         return range(_world_size(ranks) if self.is_line else max(self._launch.nproc, _world_size(ranks)))
 
-    def _is_elsewhere(self, ranks: dict[int, Process]) -> bool:
+    def _is_elsewhere(self, ranks: dict[int, RecordedProcess]) -> bool:
         if not self.is_line:
             return self._launch.nnodes > 1
         here = max((rank.given_local or 0 for rank in ranks.values()), default=0) or len(ranks)
         return _world_size(ranks) > here and not any(rank.local for rank in ranks.values())
 
 
-def _by_beat(rank: Process) -> Seen | None:
+def _by_beat(rank: RecordedProcess) -> SampledProcess | None:
     """A rank as it says itself that it is, where no look at its main thread shows what it does in training."""
     beat = rank.beat
     if rank.ended or beat is None or (beat.main and not rank.elsewhere):
         return None
-    waits = Seen(rank.pid, rank.rank, host=rank.host, doing=Doing.WAITS, stack=beat.stack, again=beat.stack)
+    waits = SampledProcess(
+        rank.pid, rank.rank, host=rank.host, doing=Doing.WAITS, stack=beat.stack, again=beat.stack
+    )
     place = place_of(waits, nccl=rank.backend == "nccl")
     known = place is not None and (place.waits or place.blocks)
     return replace(waits, from_interpreter=True, doing=Doing.WAITS if known else Doing.UNKNOWN)
 
 
-def _with(snapshot: HangSnapshot, by_beat: Mapping[int, Seen]) -> HangSnapshot:
+def _with(snapshot: HangSnapshot, by_beat: Mapping[int, SampledProcess]) -> HangSnapshot:
     """The same with what these ranks say of themselves."""
     rest = (
         process
@@ -196,12 +197,12 @@ def _with(snapshot: HangSnapshot, by_beat: Mapping[int, Seen]) -> HangSnapshot:
     return replace(snapshot, processes=(*rest, *by_beat.values()))
 
 
-def _world_size(ranks: dict[int, Process]) -> int:
+def _world_size(ranks: dict[int, RecordedProcess]) -> int:
     """Of the whole job; 0 where no rank knows it."""
     return max((rank.world_size or 0 for rank in ranks.values()), default=0)
 
 
-def _timeout(ranks: dict[int, Process]) -> float:
+def _timeout(ranks: dict[int, RecordedProcess]) -> float:
     given = [rank.timeout for rank in ranks.values() if rank.timeout]
     if given:
         return min(given)

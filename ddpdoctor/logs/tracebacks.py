@@ -63,7 +63,7 @@ class _Open:
 
 
 @dataclass
-class _Process:
+class _ProcessOutput:
     """What one process is printing."""
 
     open: _Open | None = None
@@ -88,7 +88,7 @@ class Tracebacks:
     """Fed line by line; gives back the exceptions."""
 
     def __init__(self) -> None:
-        self._processes: dict[str, _Process] = {}
+        self._processes: dict[str, _ProcessOutput] = {}
         self._done: list[Raised | None] = []
 
     def feed(self, line: Line, label: str) -> bool:
@@ -99,10 +99,10 @@ class Tracebacks:
                 return False
             if len(self._processes) >= _MOST_LABELS:
                 self._processes.clear()
-            process = self._processes[label] = _Process()
+            process = self._processes[label] = _ProcessOutput()
         return self._take(process, line)
 
-    def _take(self, process: _Process, line: Line) -> bool:
+    def _take(self, process: _ProcessOutput, line: Line) -> bool:
         text = line.text
         summed = _SUMMARY.match(text)
         if summed:
@@ -138,7 +138,7 @@ class Tracebacks:
             or self._go_on(process, line)
         )
 
-    def _take_abort(self, process: _Process, line: Line) -> bool:
+    def _take_abort(self, process: _ProcessOutput, line: Line) -> bool:
         """An exception of C++ that nobody caught has no traceback, and its message in the next line."""
         match = _ABORT.search(line.text)
         if match:
@@ -158,7 +158,7 @@ class Tracebacks:
         process.aborts = None
         return True
 
-    def _take_exception(self, process: _Process, line: Line) -> bool:
+    def _take_exception(self, process: _ProcessOutput, line: Line) -> bool:
         match = _EXCEPTION.match(line.text)
         if match is None or not _is_exception(match, process.open, line):
             return False
@@ -179,7 +179,7 @@ class Tracebacks:
         self._begin(process, raised)
         return True
 
-    def _begin(self, process: _Process, raised: Raised) -> None:
+    def _begin(self, process: _ProcessOutput, raised: Raised) -> None:
         """An exception whose message may go on in the next lines."""
         process.raised, process.open, process.link = raised, None, None
         process.message, process.going_on = [raised.message], True
@@ -188,12 +188,12 @@ class Tracebacks:
             process.number = len(self._done)
             self._done.append(raised)
 
-    def _forget(self, process: _Process) -> None:
+    def _forget(self, process: _ProcessOutput) -> None:
         """The exception was raised again as another, which holds it."""
         if process.number is not None:
             self._done[process.number] = None
 
-    def _go_on(self, process: _Process, line: Line) -> bool:
+    def _go_on(self, process: _ProcessOutput, line: Line) -> bool:
         text = line.text
         if process.open:
             inside = not text.strip() or text[:1].isspace() or text[:1] in "│╭╰^~"
@@ -208,7 +208,7 @@ class Tracebacks:
         process.message.append(text)
         return True
 
-    def _keep_message(self, process: _Process) -> None:
+    def _keep_message(self, process: _ProcessOutput) -> None:
         """The exception's message is complete."""
         if process.going_on and process.raised and len(process.message) > 1:
             whole = replace(process.raised, message="\n".join(process.message)[:_LONGEST_TEXT].rstrip())

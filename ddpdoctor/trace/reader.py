@@ -41,7 +41,7 @@ def read_run(folder: Path, until: float = math.inf) -> Recorded:
 
 
 def _read_run(folder: Path, until: float) -> Recorded:
-    read = (_Process.of(file, until) for file in sorted(folder.glob("*.jsonl")))
+    read = (_ProcessRecord.of(file, until) for file in sorted(folder.glob("*.jsonl")))
     processes = [process for process in read if process]
     by_pid = {process.start.pid: process for process in processes}
     for process in processes:
@@ -122,7 +122,7 @@ def _took_another(recording: Recording) -> bool:
 
 
 @dataclass
-class _Process:
+class _ProcessRecord:
     """One file."""
 
     record: Record
@@ -131,7 +131,7 @@ class _Process:
     """The records of its workers."""
 
     @classmethod
-    def of(cls, file: Path, until: float) -> _Process | None:
+    def of(cls, file: Path, until: float) -> _ProcessRecord | None:
         """Read a file; None where it is no record that this version can read."""
         record = Record(lines_of(file), until, file)
         start = next(iter(record.events(Start)), None)

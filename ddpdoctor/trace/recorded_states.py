@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from itertools import takewhile
 
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.place import ASYNCHRONOUS, OF_TWO, Place, PlaceKind, place_of
 from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.recorder.events.training import Collective
@@ -27,7 +27,7 @@ def rank_states(trace: Trace) -> dict[int, RankState]:
     by_rank = {rank.rank: rank for rank in trace.ranks}
     processes = snapshot.ranks
     known = {*by_rank, *processes, *_expected(trace, snapshot)}
-    workers: dict[int, list[Process]] = {}
+    workers: dict[int, list[SampledProcess]] = {}
     for process in snapshot.processes:
         if process.role is ProcessRole.WORKER and process.rank is not None:
             workers.setdefault(process.rank, []).append(process)
@@ -53,7 +53,7 @@ def _wanted(trace: Trace) -> int:
 
 
 def _rank_state(
-    rank: int, traced: RankTrace | None, process: Process | None, workers: tuple[Process, ...]
+    rank: int, traced: RankTrace | None, process: SampledProcess | None, workers: tuple[SampledProcess, ...]
 ) -> RankState:
     recording = traced.recording if traced else None
     failed = _failed(traced, process)
@@ -82,13 +82,13 @@ def _with_call(state: RankState, recording: Recording, place: Place) -> RankStat
     )
 
 
-def _failed(traced: RankTrace | None, process: Process | None) -> bool:
+def _failed(traced: RankTrace | None, process: SampledProcess | None) -> bool:
     if traced is not None and traced.failure is not None and not traced.finished:
         return True
     return process is not None and process.doing is Doing.GONE and bool(process.exit_status)
 
 
-def _left(traced: RankTrace | None, process: Process | None) -> str:
+def _left(traced: RankTrace | None, process: SampledProcess | None) -> str:
     recording = traced.recording if traced else None
     ended = recording.exit if recording else None
     if ended is not None and not (recording and recording.raised) and not ended.status:
@@ -98,7 +98,7 @@ def _left(traced: RankTrace | None, process: Process | None) -> str:
     return "returned" if traced is not None and traced.finished and process is None else ""
 
 
-def _place(process: Process | None, recording: Recording | None) -> Place | None:
+def _place(process: SampledProcess | None, recording: Recording | None) -> Place | None:
     """By its stack; by its record where there is none."""
     place = place_of(process, nccl=_uses_nccl(recording)) if process is not None else None
     if place is not None and place.what == ASYNCHRONOUS and recording and (message := _message(recording)):

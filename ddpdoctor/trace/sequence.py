@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ddpdoctor.blame.causes import Call, CalledAlone, Mismatch
+from ddpdoctor.blame.causes import CalledAlone, DivergentCall, Mismatch
 from ddpdoctor.blame.place import OF_TWO
 from ddpdoctor.blame.wording import at
 from ddpdoctor.judge import NotMeasured
@@ -157,8 +157,8 @@ def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
     rank, *others = calls
     other = next((other for other in others if calls[other] != calls[rank]), others[0])
     return Mismatch(
-        first=Call((rank,), calls[rank]),
-        second=Call((other,), calls[other]),
+        first=DivergentCall((rank,), calls[rank]),
+        second=DivergentCall((other,), calls[other]),
         culprits=tuple(calls),
         where=row[rank].at,
         states=by_state(
@@ -186,7 +186,7 @@ def called_alone(row: Mapping[int, SequencePoint], recordings: Mapping[int, Reco
     led_by = guarded_call(first.at, recordings)
     return CalledAlone(
         call=first.name,
-        others=Call(tuple(others), "the next training step" if next_step else went_on.name),
+        others=DivergentCall(tuple(others), "the next training step" if next_step else went_on.name),
         of_forward=first.kind == "forward",
         culprits=tuple(extra),
         waiting=tuple(others),

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.blame.dump import Dump
-from ddpdoctor.blame.hang_snapshot import Process
+from ddpdoctor.blame.hang_snapshot import SampledProcess
 from ddpdoctor.files import in_place_of
-from ddpdoctor.hang.flight.calls import Call, calls
+from ddpdoctor.hang.flight.calls import DumpedCall, calls
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import Load, Save
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
@@ -67,7 +67,7 @@ def events(trace: Trace) -> Iterator[dict[str, Any]]:
 
 
 def _rank(
-    rank: int, recording: Recording | None, dump: Dump | None, process: Process | None
+    rank: int, recording: Recording | None, dump: Dump | None, process: SampledProcess | None
 ) -> Iterator[dict[str, Any]]:
     host = process.host if process else recording.host if recording else dump.host if dump else ""
     yield _meta("process_name", rank, name=f"rank {rank}{f' on {host}' if host else ''}")
@@ -231,7 +231,7 @@ def _moments(recording: Recording) -> Iterator[Slice]:
         yield Slice("process", f"end: {exit.how}", exit.time, None, about)
 
 
-def _flown(call: Call) -> Slice:
+def _flown(call: DumpedCall) -> Slice:
     about = {
         "at": call.at,
         "group": call.group,
@@ -242,7 +242,7 @@ def _flown(call: Call) -> Slice:
     return Slice("flight recorder", call.operation, call.begin, call.end, about)
 
 
-def _rank_state(process: Process, last: float) -> Slice:
+def _rank_state(process: SampledProcess, last: float) -> Slice:
     frame = process.stack[-1] if process.stack else None
     about = {"stack": "\n".join(map(str, process.stack)), "doing": process.doing.value, "call": process.call}
     return Slice("process", f"stands in {frame}" if frame else "stands", last, None, about)

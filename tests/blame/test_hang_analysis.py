@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.model import Confidence, Level, Source
 from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.hangs import (
@@ -249,7 +249,7 @@ def test_everybody_blocked_outside_of_collectives():
 
 
 def test_a_rank_that_has_gone_with_status_0():
-    gone = Process(1001, 1, doing=Doing.GONE, exit_status=0)
+    gone = SampledProcess(1001, 1, doing=Doing.GONE, exit_status=0)
     found = judged(snapshot({0: BARRIER, 1: gone}))
     assert (found.code, found.culprits) == ("DD305", (1,))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.liveness import JobState, RankActivity, rank_activity, snapshot_state
 from ddpdoctor.blame.place import place_of
 from tests.support.hangs import backward, collective, loader, script
@@ -15,12 +15,12 @@ BARRIER = collective("barrier", 30)
 LOADER = loader(30)
 
 
-def standing(rank: int, stack: tuple[Frame, ...] = BARRIER, **fields: object) -> Process:
+def standing(rank: int, stack: tuple[Frame, ...] = BARRIER, **fields: object) -> SampledProcess:
     known = {"doing": Doing.WAITS, "call": "futex", "stack": stack, "again": stack}
-    return Process(rank + 100, rank, **{**known, **fields})
+    return SampledProcess(rank + 100, rank, **{**known, **fields})
 
 
-def working(rank: int, **fields: object) -> Process:
+def working(rank: int, **fields: object) -> SampledProcess:
     return standing(rank, (MAIN,), **{"doing": Doing.COMPUTES, "call": "", **fields})
 
 

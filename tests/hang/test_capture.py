@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.hang import stacks
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.spawned import rank_of
@@ -59,7 +59,7 @@ def as_expected(taken: HangSnapshot) -> bool:
 
 
 @pytest.fixture(scope="module")
-def seen(tmp_path_factory) -> Iterator[tuple[HangSnapshot, dict[str, Process]]]:
+def seen(tmp_path_factory) -> Iterator[tuple[HangSnapshot, dict[str, SampledProcess]]]:
     """All states at once, and the process of each."""
     folder = tmp_path_factory.mktemp("states")
     started = {}

@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.hang_snapshot import ActiveException, Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import ActiveException, Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.flight.unpickle import Refused
 
 FRAME = Frame("main", "/jobs/train.py", 12)
-FULL = Process(
+FULL = SampledProcess(
     *(101, 0, ProcessRole.RANK, "node-a", "python train.py", Doing.WAITS, "futex", (FRAME,), (FRAME, FRAME)),
     native=("c10d::Reducer::finalize_backward (libtorch_cpu.so)",),
     wakes=2.0,
@@ -53,7 +53,7 @@ def entry(number: int) -> dict[str, object]:
 
 
 def test_every_field_of_a_process_is_kept():
-    assert [one.name for one in fields(Process) if getattr(FULL, one.name) == one.default] == ["role"]
+    assert [one.name for one in fields(SampledProcess) if getattr(FULL, one.name) == one.default] == ["role"]
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -120,10 +120,10 @@ def written(folder: Path) -> Path:
         ({"flight": {"0": "/etc/passwd"}}, "a dump's name leads out of the folder"),
         ({"flight": {"zero": "a"}}, "invalid literal for int() with base 10: 'zero'"),
         ({"flight": []}, "list in place of a mapping"),
-        ({"processes": [[]]}, "Process: list in place of its fields"),
+        ({"processes": [[]]}, "SampledProcess: list in place of its fields"),
         (
             {"processes": [{"pid": 1}]},
-            "Process.__init__() missing 1 required positional argument: 'rank'",
+            "SampledProcess.__init__() missing 1 required positional argument: 'rank'",
         ),
         ({"processes": [{"pid": 1, "rank": 0, "doing": "dreams"}]}, "'dreams' is not a valid Doing"),
         ({"unseen": ["x"] * 5001}, "a list has 5001 values, and 5000 are the most"),
@@ -185,7 +185,7 @@ TOP = ("schema", "seconds", "world_size", "timeout", "unseen", "flight", "proces
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(where=st.sampled_from([*TOP, *(one.name for one in fields(Process))]), value=VALUES)
+@given(where=st.sampled_from([*TOP, *(one.name for one in fields(SampledProcess))]), value=VALUES)
 def test_any_values_are_read_or_refused(tmp_path, where, value):
     file = written(tmp_path)
     said = json.loads(file.read_text())

@@ -11,7 +11,7 @@ import pytest
 
 from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.host.activity import Activity, Observer, Snapshot, Spent, ThreadTime, snapshot
-from ddpdoctor.host.system_calls import Call
+from ddpdoctor.host.system_calls import SystemCall
 from tests.support.processes import wait_until
 
 MS = 1_000_000
@@ -49,7 +49,7 @@ def test_only_the_main_thread_wakes():
     ("last", "doing"),
     [
         (after(), Doing.WAITS),
-        (after(call=Call("futex")), Doing.WAITS),
+        (after(call=SystemCall("futex")), Doing.WAITS),
         (after(other=ThreadTime(500 * MS, 0, 9)), Doing.COMPUTES),
         (after(moved=10 << 20), Doing.DISK),
         (after(state="D"), Doing.DISK),
@@ -65,12 +65,13 @@ def test_what_it_did(last, doing):
 
 def test_a_sleep_ends_by_itself():
     assert (
-        Activity(Snapshot("S", 7, call=Call("clock_nanosleep", sleeps=True)), after()).doing() is Doing.SLEEPS
+        Activity(Snapshot("S", 7, call=SystemCall("clock_nanosleep", sleeps=True)), after()).doing()
+        is Doing.SLEEPS
     )
 
 
 def test_a_call_on_a_file_that_does_not_return_waits_for_its_disk():
-    reading = Snapshot("S", 7, call=Call("read of /data/shard-0", on_disk=True))
+    reading = Snapshot("S", 7, call=SystemCall("read of /data/shard-0", on_disk=True))
     assert Activity(reading, reading).doing() is Doing.DISK
 
 
@@ -179,9 +180,9 @@ def test_a_system_without_proc_tells_who_works(monkeypatch):
 
 def test_a_thread_that_runs_the_script_counts_as_the_main_one():
     threads = {7: ThreadTime(slices=900), 8: ThreadTime(slices=1)}
-    before = Snapshot("S", 7, dict.fromkeys(threads, ThreadTime()), call=Call("futex"))
+    before = Snapshot("S", 7, dict.fromkeys(threads, ThreadTime()), call=SystemCall("futex"))
     after = replace(before, threads=threads)
     assert Activity(before, after, 1.0).wakes == 900.0
     assert Activity(before.of(8), after.of(8), 1.0).wakes == 1.0
-    assert before.of(8).call == Call()
+    assert before.of(8).call == SystemCall()
     assert before.of(9) == before

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, SampledProcess
 from ddpdoctor.hang import snapshots
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import (
@@ -191,7 +191,7 @@ def test_a_line_that_we_ended_did_not_end_a_rank(tmp_path: Path) -> None:
 
 def test_a_standstill_is_kept_for_later(tmp_path: Path) -> None:
     stack = (Frame("main", "/jobs/train.py", 3),)
-    snapshots.write(HangSnapshot((Process(11, 1, stack=stack),), seconds=6.0), tmp_path / SNAPSHOT)
+    snapshots.write(HangSnapshot((SampledProcess(11, 1, stack=stack),), seconds=6.0), tmp_path / SNAPSHOT)
     trace = Run(tmp_path).trace(-15, timed_out=True)
     assert trace.timed_out
     assert trace.snapshot is not None
@@ -208,11 +208,11 @@ def test_what_is_said_after_we_began_to_end_the_job_is_our_doing(tmp_path: Path)
     (tmp_path / "stderr.log").write_text("  rank      : 1 (local_rank: 1)\n  exitcode  : 1 (pid: 11)\n")
     before = run.trace(1, ended_at=6.0).ranks[1]
     assert (before.exit_code, before.failure.message) == (1, lost)
-    there = tuple(Process(10 + rank, rank, doing=Doing.WAITS) for rank in (0, 1))
+    there = tuple(SampledProcess(10 + rank, rank, doing=Doing.WAITS) for rank in (0, 1))
     snapshots.write(HangSnapshot(there, seconds=6.0), tmp_path / SNAPSHOT)
     after = run.trace(1, ended_at=3.5).ranks[1]
     assert (after.exit_code, after.failure, after.recording.raised) == (None, None, None)
-    gone = (there[0], Process(11, 1, doing=Doing.GONE))
+    gone = (there[0], SampledProcess(11, 1, doing=Doing.GONE))
     snapshots.write(HangSnapshot(gone, seconds=6.0), tmp_path / SNAPSHOT)
     assert run.trace(1, ended_at=3.5).ranks[1].exit_code == 1
 

@@ -19,7 +19,7 @@ from ddpdoctor.blame.liveness import Observation, RankActivity
 from ddpdoctor.blame.thresholds import LOOK_SECONDS, OUTSIDE_SECONDS
 from ddpdoctor.hang.heartbeats import Heartbeat
 from ddpdoctor.job.rank_observer import RankObserver
-from ddpdoctor.job.record_watch import Process
+from ddpdoctor.job.record_watch import RecordedProcess
 
 C10D = "/x/site-packages/torch/distributed/distributed_c10d.py"
 MAIN = (Frame("main", "/jobs/train.py", 3),)
@@ -87,7 +87,7 @@ def seen() -> dict[str, Observation]:
         for process in processes:
             _await_start(process)
 
-        def ranks() -> dict[int, Process]:
+        def ranks() -> dict[int, RecordedProcess]:
             return {
                 rank: _silent(process.pid, rank, case.stack, case.backend)
                 for rank, (process, case) in enumerate(zip(processes, CASES.values(), strict=True))
@@ -100,7 +100,7 @@ def seen() -> dict[str, Observation]:
 
 def _look_until(
     observer: RankObserver,
-    ranks: Callable[[], dict[int, Process]],
+    ranks: Callable[[], dict[int, RecordedProcess]],
     expected: Mapping[int, RankActivity],
     missing: Iterable[int] = (),
 ) -> dict[int, Observation]:
@@ -122,11 +122,11 @@ def _look_until(
     return dict(sorted(found.items()))
 
 
-def _silent(pid: int, rank: int, stack: tuple[Frame, ...], backend: str = "gloo") -> Process:
+def _silent(pid: int, rank: int, stack: tuple[Frame, ...], backend: str = "gloo") -> RecordedProcess:
     """A rank that has not moved for ten seconds, and says where it is."""
     now = time.monotonic()
     beat = Heartbeat(now, now - 10, stack=stack)
-    return Process(pid, 1, now - 10, rank, rank, 99, backend=backend, beat=beat)
+    return RecordedProcess(pid, 1, now - 10, rank, rank, 99, backend=backend, beat=beat)
 
 
 def _start(code: str, started: ExitStack, **environ: str) -> "subprocess.Popen[bytes]":
@@ -201,7 +201,7 @@ def test_when_a_sleep_ends(seen: dict[str, Observation], name: str) -> None:
 
 
 def test_a_rank_that_left_and_one_that_is_not_there() -> None:
-    left = Process(0, 1, 0.0, 0, 0, 2, ended=True)
+    left = RecordedProcess(0, 1, 0.0, 0, 0, 2, ended=True)
     found = RankObserver(guard=1 << 30).look(time.monotonic(), {0: left}, range(2))
     assert {rank: one.activity for rank, one in found.items()} == {
         0: RankActivity.LEFT,
@@ -222,7 +222,7 @@ LOCK = (Frame("main", "/jobs/train.py", 7), Frame("Semaphore.acquire", "/usr/lib
 
 
 def test_a_rank_that_is_gone_without_a_word_has_vanished_unless_it_had_left_its_process_group() -> None:
-    gone = Process(1 << 30, 1, 0.0, 0, 0, 2)
+    gone = RecordedProcess(1 << 30, 1, 0.0, 0, 0, 2)
     observer = RankObserver(os.getpid())
     assert observer.vanished({0: gone})
     assert not observer.vanished({0: replace(gone, destroyed_group=True)})
@@ -243,7 +243,7 @@ def test_a_rank_on_another_host_is_judged_by_what_it_says(
 ) -> None:
     now = time.monotonic()
     beat = Heartbeat(now - heard, now - moved, stack=stack)
-    rank = Process(os.getpid(), 1, 0.0, 0, 0, 2, backend="gloo", elsewhere=True, beat=beat)
+    rank = RecordedProcess(os.getpid(), 1, 0.0, 0, 0, 2, backend="gloo", elsewhere=True, beat=beat)
     observer = RankObserver(os.getpid())
     assert observer.look(now, {0: rank}, ()).popitem()[1].activity is activity
     assert not observer.vanished({0: replace(rank, pid=1 << 30)})

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from ddpdoctor.figures import (
     MOST_ROWS,
-    Call,
     Lines,
     Row,
     Section,
     Series,
     Span,
+    StackFrame,
     Stacks,
     Strips,
     Table,
@@ -81,7 +81,7 @@ def sections_with(text, ranks=4, spans=4):
         replace(strips, unit="", columns=tuple(map(str, range(spans))), shades=(text, text)),
         Lines(text, text, text, (Series(text, ((0, 1), (1, 2))), Series(text, ((0, 2),))), note=text),
         WaitsFor(text, (Waiter(text, text, (1,)), Waiter(text, text, culprit=True)), text),
-        Stacks(text, (Call(1, text, text, True, True), Call(1, text)), text),
+        Stacks(text, (StackFrame(1, text, text, True, True), StackFrame(1, text)), text),
         Table(f"table of {text}", (text, text), ((text, text),), text),
     )
     return (Section(text, text, figures, link="timeline.json"),)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recording import Recording
 
@@ -69,7 +69,7 @@ def loader(line: int) -> tuple[Frame, ...]:
     )
 
 
-def worker(rank: int, line: int, *more: Frame, **fields: Any) -> Process:
+def worker(rank: int, line: int, *more: Frame, **fields: Any) -> SampledProcess:
     """A DataLoader worker in the script's __getitem__."""
     stack = (
         python("multiprocessing/process.py", "BaseProcess._bootstrap"),
@@ -86,17 +86,17 @@ def queue(line: int) -> tuple[Frame, ...]:
     return (script(line), python("queue.py", "Queue.get"), python("threading.py", "Condition.wait"))
 
 
-def process(rank: int, stack: tuple[Frame, ...], **fields: Any) -> Process:
+def process(rank: int, stack: tuple[Frame, ...], **fields: Any) -> SampledProcess:
     """One that stands and waits, unless said otherwise."""
-    state = Process(1000 + rank, rank, stack=stack, again=stack, doing=Doing.WAITS, call="futex")
+    state = SampledProcess(1000 + rank, rank, stack=stack, again=stack, doing=Doing.WAITS, call="futex")
     return replace(state, **fields)
 
 
 def snapshot(
-    stacks: Mapping[int, tuple[Frame, ...] | Process], *others: Process, **fields: Any
+    stacks: Mapping[int, tuple[Frame, ...] | SampledProcess], *others: SampledProcess, **fields: Any
 ) -> HangSnapshot:
     """The processes of these ranks; ``others`` are workers."""
-    ranks = (one if isinstance(one, Process) else process(rank, one) for rank, one in stacks.items())
+    ranks = (one if isinstance(one, SampledProcess) else process(rank, one) for rank, one in stacks.items())
     return HangSnapshot((*ranks, *others), **{"seconds": 7.0, **fields})
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.blame.hang_snapshot import ActiveException, Process
+from ddpdoctor.blame.hang_snapshot import ActiveException, SampledProcess
 from ddpdoctor.model import Source, Where
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
@@ -87,7 +87,7 @@ def code_of(
     handles = ActiveException("ValueError", message, frames, tried_at, holder)
     below = tuple(script(*one, file) for one in inside)
     state = (holder, *below, *(stack or collective("barrier", 1))[1:])
-    places: dict[int, Process] = {rank: process(rank, backward(3)) for rank in range(3)}
+    places: dict[int, SampledProcess] = {rank: process(rank, backward(3)) for rank in range(3)}
     for rank in on:
         places[rank] = process(rank, state, handles=handles)
     own = {rank: trained(rank, file, update) for rank in range(3)}

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, Process
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, SampledProcess
 from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.training import Collective
@@ -84,7 +84,7 @@ def test_dumps_of_the_flight_recorder_alone(tmp_path, as_json):
 
 def test_where_a_job_stands(tmp_path):
     stack = (Frame("main", "/jobs/train.py", 40), Frame("fetch", "/jobs/train.py", 12))
-    seen = HangSnapshot((Process(7, 0, host="node1", doing=Doing.WAITS, stack=stack, again=stack),))
+    seen = HangSnapshot((SampledProcess(7, 0, host="node1", doing=Doing.WAITS, stack=stack, again=stack),))
     events = written(Trace(ranks=(), snapshot=seen), tmp_path)
     (state,) = named(events, "stands in fetch (/jobs/train.py:12)")
     assert state["args"]["stack"] == "main (/jobs/train.py:40)\nfetch (/jobs/train.py:12)"

@@ -16,7 +16,7 @@ _MOST_NANOSECONDS = 1 << 62
 
 
 @dataclass(frozen=True)
-class Call:
+class DumpedCall:
     """One call, in seconds since the epoch."""
 
     operation: str
@@ -31,7 +31,7 @@ class Call:
     """The script's line."""
 
 
-def calls(dump: Dump) -> Iterator[Call]:
+def calls(dump: Dump) -> Iterator[DumpedCall]:
     """The calls of a dump, oldest first; none where its file is not there any more."""
     try:
         entries = content(dump.file)["entries"]
@@ -42,14 +42,14 @@ def calls(dump: Dump) -> Iterator[Call]:
         return
 
 
-def _call(values: fields.Values, rank: int, position: int, last: float) -> Call:
+def _call(values: fields.Values, rank: int, position: int, last: float) -> DumpedCall:
     entry = fields.entry(values, rank, position)
     begin = _time(values, "time_created_ns") or 0.0
     end = last if fields.is_pending(values) else _time(values, "time_discovered_completed_ns")
     frame = next((frame for frame in entry.frames if is_of_script(frame)), None)
     number = values["p2p_seq_id"] if values.get("is_p2p") else entry.number
     at = f"{frame.file}:{frame.line} in {frame.function}" if frame else None
-    return Call(entry.operation, entry.group, number, entry.state, entry.shapes, begin, end, at)
+    return DumpedCall(entry.operation, entry.group, number, entry.state, entry.shapes, begin, end, at)
 
 
 def _time(values: fields.Values, name: str) -> float | None:

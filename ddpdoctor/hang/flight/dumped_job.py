@@ -13,10 +13,10 @@ from functools import cached_property
 from typing import Any
 
 from ddpdoctor.blame.causes import (
-    Call,
     CallCircle,
     CalledAlone,
     Cause,
+    DivergentCall,
     GroupsDisagree,
     LeftCallOut,
     LeftNoDump,
@@ -180,10 +180,10 @@ class DumpedJob(HangAnalysis):
             return self.tell(
                 LeftCallOut, culprits, call=call_phrase(mismatch.skipped), others=majority, **fields
             )
-        others = Call(majority, call_phrase(most))
+        others = DivergentCall(majority, call_phrase(most))
         if mismatch.extra:
             return self.tell(CalledAlone, culprits, call=call_phrase(mismatch.extra), others=others, **fields)
-        first = Call(culprits or fewer, call_phrase(call))
+        first = DivergentCall(culprits or fewer, call_phrase(call))
         return self.tell(Mismatch, culprits, first=first, second=others, **fields)
 
     def without_wait(self, ranks: Sequence[int]) -> Cause:
@@ -261,8 +261,8 @@ class DumpedJob(HangAnalysis):
             calls = [f"{half.operation} {half.shapes} {half.dtypes}" for half in (other, entry)]
             if differ([call.partition(" ")[2] for call in calls]):
                 first, second = (
-                    Call((other.rank,), call_phrase(calls[0])),
-                    Call((rank,), call_phrase(calls[1])),
+                    DivergentCall((other.rank,), call_phrase(calls[0])),
+                    DivergentCall((rank,), call_phrase(calls[1])),
                 )
                 states = _called(
                     {calls[1]: (rank,), calls[0]: (other.rank,)}, {rank: entry, other.rank: other}

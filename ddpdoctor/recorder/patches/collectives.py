@@ -37,7 +37,7 @@ _LONG = 0.2
 """Seconds; one that is under way for longer is told before it ends."""
 
 
-class _Call:
+class _OpenCollective:
     """A collective that is under way."""
 
     __slots__ = ("at", "began", "event", "group", "id", "name", "number", "waited", "waits")
@@ -61,13 +61,13 @@ class _Collectives:
         self.lines: dict[Any, list[float]] = {}
         self.counts_own = False
         """Whether a call inside a backward is under way: one call may lead to another, as it does in a rehearsal."""
-        self.open: _Call | None = None
+        self.open: _OpenCollective | None = None
         """What the main thread is in, as far as it is not written down that it has begun."""
         session.writer.ticks.append(guarded(self.tell_open))
 
     def begin(
         self, name: str, caller: FrameType, args: Any, kwargs: Any, differentiable: bool
-    ) -> _Call | None:
+    ) -> _OpenCollective | None:
         """A function is called; None where that is not the script's doing."""
         # A joined rank runs the communication hooks of the others outside of any backward.
         if self.depth or not _is_scripts(caller) or caller.f_code in self.training.hooks:
@@ -78,7 +78,9 @@ class _Collectives:
         counted = int(BY_NAME[name].kind is not Kind.PAIR)
         number = self.numbers[id(group)] = self.numbers.get(id(group), -1) + counted
         self.depth += 1
-        call = self.open = _Call(name, group, self.session.here(), number, self.training.collectives)
+        call = self.open = _OpenCollective(
+            name, group, self.session.here(), number, self.training.collectives
+        )
         if self._is_told(call.at, name):
             call.event = self._event(call, self._look(name, args, kwargs, differentiable))
             if self.lines[call.at, name][0] == 1:
@@ -89,7 +91,7 @@ class _Collectives:
         call.waits = self.training.waits.begin()
         return call
 
-    def _event(self, call: _Call, fields: dict[str, Any]) -> Collective:
+    def _event(self, call: _OpenCollective, fields: dict[str, Any]) -> Collective:
         members = None if call.group is None else self.torch.distributed.get_process_group_ranks(call.group)
         group = None if members is None else tuple(members)
         about = {"number": call.number, "ended": False, "id": call.id, **fields}
@@ -207,7 +209,7 @@ class _Collectives:
         given = [value for value in (*args, kwargs.get("group")) if isinstance(value, dist.ProcessGroup)]
         return given[0] if given and given[0] is not dist.group.WORLD else None
 
-    def end(self, call: _Call) -> None:
+    def end(self, call: _OpenCollective) -> None:
         """The function returned, or raised."""
         self.depth -= 1
         self.open = None

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .imagined_groups import ImaginedGroups, Members
-from .nccl_calls import Call, Works, tensors_in
+from .nccl_calls import GroupCall, Works, tensors_in
 from .plain_calls import plain
 from .replaced_attributes import Patches
 
@@ -48,7 +48,7 @@ def install(groups: ImaginedGroups, patches: Patches, note: Note) -> None:
 
 
 @dataclass(frozen=True)
-class _Call(Call):
+class _ImaginedCall(GroupCall):
     """A method that was called on a group with imaginary members."""
 
     members: Members
@@ -69,7 +69,7 @@ def _replaced(
         if members is None:
             return plain(original, (group, *args), kwargs)
         with torch.no_grad():
-            return handler(_Call(group, original, members, note), *args, **kwargs)
+            return handler(_ImaginedCall(group, original, members, note), *args, **kwargs)
 
     return method
 
@@ -134,13 +134,13 @@ def _root_of(opts: Any) -> int:
 # -- reductions -------------------------------------------------------------------------------------------
 
 
-def _complete(results: Sequence[Tensor], opts: Any, call: _Call) -> None:
+def _complete(results: Sequence[Tensor], opts: Any, call: _ImaginedCall) -> None:
     """What all ranks together would have computed, from results of the real ones."""
     for result in results:
         _complete_one(result, opts, call)
 
 
-def _complete_one(result: Tensor, opts: Any, call: _Call) -> None:
+def _complete_one(result: Tensor, opts: Any, call: _ImaginedCall) -> None:
     operations = torch.distributed.ReduceOp
     operation: Any = operations.SUM if opts is None else getattr(opts, "reduceOp", opts)
     if result.dtype is torch.bool:
@@ -156,7 +156,7 @@ def _complete_one(result: Tensor, opts: Any, call: _Call) -> None:
         result.copy_(result.double().pow(call.ranks / call.processes))
 
 
-def _all_reduce(call: _Call, tensors: Any, opts: Any = None, *args: Any, **kwargs: Any) -> Any:
+def _all_reduce(call: _ImaginedCall, tensors: Any, opts: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Of one tensor, or of several at once."""
     results = list(tensors_in([tensors]))
     given = () if opts is None else (opts,)
@@ -165,7 +165,7 @@ def _all_reduce(call: _Call, tensors: Any, opts: Any = None, *args: Any, **kwarg
     return Works([work], results, lambda: _complete(results, opts, call))
 
 
-def _reduce(call: _Call, tensors: Any, opts: Any = 0, op: Any = None, *args: Any) -> Any:
+def _reduce(call: _ImaginedCall, tensors: Any, opts: Any = 0, op: Any = None, *args: Any) -> Any:
     process = call.members.process(_root_of(opts))
     if process is None:
         return Works([])  # its result is nobody's
@@ -178,7 +178,7 @@ def _reduce(call: _Call, tensors: Any, opts: Any = 0, op: Any = None, *args: Any
     return Works([work], results, lambda: _complete(results, operation, call))
 
 
-def _sum_of_parts(call: _Call, result: Tensor, parts: Sequence[Tensor], opts: Any) -> Any:
+def _sum_of_parts(call: _ImaginedCall, result: Tensor, parts: Sequence[Tensor], opts: Any) -> Any:
     """This rank's part of what all reduce: the real ranks reduce theirs, and each takes its own."""
     wanted = [parts[place].reshape(-1) for place in call.members.real]
     whole = torch.cat(wanted)
@@ -188,7 +188,7 @@ def _sum_of_parts(call: _Call, result: Tensor, parts: Sequence[Tensor], opts: An
     return Works([work], [result], lambda: result.copy_(mine.view_as(result)))
 
 
-def _reduce_scatter(call: _Call, outputs: Any, inputs: Any, opts: Any = None, *args: Any) -> Any:
+def _reduce_scatter(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = None, *args: Any) -> Any:
     """Of one tensor that is cut, of several at once, or of a list."""
     results, given = list(tensors_in([outputs])), list(tensors_in([inputs]))
     if len(given) == call.ranks and len(results) == 1 and call.ranks > 1:
@@ -203,19 +203,19 @@ def _reduce_scatter(call: _Call, outputs: Any, inputs: Any, opts: Any = None, *a
 # -- what moves data --------------------------------------------------------------------------------------
 
 
-def _broadcast(call: _Call, tensors: Any, opts: Any = 0, *args: Any, **kwargs: Any) -> Any:
+def _broadcast(call: _ImaginedCall, tensors: Any, opts: Any = 0, *args: Any, **kwargs: Any) -> Any:
     opts = kwargs.pop("root", opts)
     with _root(opts, call.members.players[_root_of(opts)]) as changed:
         return call(tensors, changed, *args, **kwargs)
 
 
-def _fill(call: _Call, results: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+def _fill(call: _ImaginedCall, results: Sequence[Tensor], given: Sequence[Tensor]) -> None:
     """Each rank's part, from the process that stands there."""
     for result, process in zip(results, call.members.players, strict=True):
         result.copy_(given[process].view_as(result))
 
 
-def _all_gather(call: _Call, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+def _all_gather(call: _ImaginedCall, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Into a list."""
     if isinstance(inputs, Tensor):
         outputs, inputs = [outputs], [inputs]
@@ -225,7 +225,7 @@ def _all_gather(call: _Call, outputs: Any, inputs: Any, *args: Any, **kwargs: An
     return Works([work], results, lambda: _fill(call, results, taken))
 
 
-def _gather_into(call: _Call, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+def _gather_into(call: _ImaginedCall, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Into one tensor, or into several at once."""
     wholes, given = list(tensors_in([outputs])), list(tensors_in([inputs]))
     taken = [
@@ -242,7 +242,7 @@ def _gather_into(call: _Call, outputs: Any, inputs: Any, *args: Any, **kwargs: A
     return Works([work], wholes, finish)
 
 
-def _gather(call: _Call, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
+def _gather(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
     process = call.members.process(_root_of(opts))
     if process is None:
         return Works([])
@@ -254,7 +254,7 @@ def _gather(call: _Call, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -
     return Works([work], results, (lambda: _fill(call, results, taken)) if results else None)
 
 
-def _scatter(call: _Call, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
+def _scatter(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
     result = next(tensors_in([outputs]))
     key = (call.group.group_name, result.numel(), result.dtype)
     process = call.members.process(_root_of(opts))
@@ -272,7 +272,7 @@ _scattered: dict[tuple[str, int, torch.dtype], Tensor] = {}
 """What a real rank scattered last to this one, by group, size and type: what an imaginary one scatters."""
 
 
-def _exchange(call: _Call, results: Sequence[Tensor], given: Sequence[Tensor]) -> Any:
+def _exchange(call: _ImaginedCall, results: Sequence[Tensor], given: Sequence[Tensor]) -> Any:
     """Each rank gives each other a part; parts of imaginary ranks are those of the processes that stand there."""
     here = call.members.real
     sent, taken = [given[place].reshape(-1) for place in here], [results[place] for place in here]
@@ -292,13 +292,13 @@ def _exchange(call: _Call, results: Sequence[Tensor], given: Sequence[Tensor]) -
     return Works([work], list(results), finish)
 
 
-def _all_to_all(call: _Call, outputs: Any, inputs: Any, *args: Any) -> Any:
+def _all_to_all(call: _ImaginedCall, outputs: Any, inputs: Any, *args: Any) -> Any:
     """Of lists."""
     return _exchange(call, list(tensors_in([outputs])), list(tensors_in([inputs])))
 
 
 def _all_to_all_single(
-    call: _Call, output: Any, input: Any, output_sizes: Any = (), input_sizes: Any = (), *args: Any
+    call: _ImaginedCall, output: Any, input: Any, output_sizes: Any = (), input_sizes: Any = (), *args: Any
 ) -> Any:
     """Of one tensor that is cut."""
 
@@ -308,7 +308,7 @@ def _all_to_all_single(
     return _exchange(call, cut(output, output_sizes), cut(input, input_sizes))
 
 
-def _send(call: _Call, tensors: Any, peer: int, *args: Any) -> Any:
+def _send(call: _ImaginedCall, tensors: Any, peer: int, *args: Any) -> Any:
     process = call.members.process(peer)
     if process is None:
         call.note("messages", "a message to an imaginary rank goes nowhere")
@@ -316,7 +316,7 @@ def _send(call: _Call, tensors: Any, peer: int, *args: Any) -> Any:
     return call(tensors, process, *args)
 
 
-def _receive(call: _Call, tensors: Any, peer: int, *args: Any) -> Any:
+def _receive(call: _ImaginedCall, tensors: Any, peer: int, *args: Any) -> Any:
     process = call.members.process(peer)
     if process is None:
         raise ImaginaryPeer(f"rank {peer} of the group is imaginary, and sends nothing")

@@ -16,7 +16,7 @@ import torch
 from . import nccl_moves as moves
 from . import nccl_reductions as reductions
 from .devices import Devices, is_on_cpu
-from .nccl_calls import FLOAT8, Call, Works, is_contiguous, is_dense, known, tensors_in
+from .nccl_calls import FLOAT8, GroupCall, Works, is_contiguous, is_dense, known, tensors_in
 from .plain_calls import plain, refuse
 from .replaced_attributes import Patches
 
@@ -81,7 +81,7 @@ class Collectives:
             self._check(tensors)
             _check_layout(name, args)
             with torch.no_grad():
-                work = handler(Call(group, original), *args, **kwargs)
+                work = handler(GroupCall(group, original), *args, **kwargs)
             works = self._coalescing.get(group.group_name)
             if works is None:
                 return work
@@ -104,7 +104,7 @@ class Collectives:
                 kind = str(tensor.dtype).removeprefix("torch.")
                 refuse(TypeError(f"Input tensor data type is not supported for NCCL process group: {kind}"))
 
-    def _barrier(self, call: Call, opts: Any = None, **kwargs: Any) -> Any:
+    def _barrier(self, call: GroupCall, opts: Any = None, **kwargs: Any) -> Any:
         """torch would make a tensor on the GPU that is named."""
         for_gloo = torch._C._distributed_c10d.BarrierOptions()
         opts = kwargs.get("opts", opts) or for_gloo
@@ -138,7 +138,7 @@ def _check_layout(name: str, args: Sequence[Any]) -> None:
 
 
 def _unsupported(what: str) -> Callable[..., Any]:
-    def handler(call: Call, *args: Any, **kwargs: Any) -> Any:
+    def handler(call: GroupCall, *args: Any, **kwargs: Any) -> Any:
         refuse(NotImplementedError(f"ProcessGroupNCCL does not support {what}"))
 
     return handler

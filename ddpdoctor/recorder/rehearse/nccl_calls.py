@@ -20,7 +20,7 @@ FLOAT8 = frozenset(
 
 
 @dataclass(frozen=True)
-class Call:
+class GroupCall:
     """A method of a process group that was called; to be called as often as it takes."""
 
     group: Any

@@ -7,23 +7,23 @@ from typing import Any
 
 import torch
 
-from .nccl_calls import Call, Works, flat, known, mapped, tensors_in
+from .nccl_calls import GroupCall, Works, flat, known, mapped, tensors_in
 from .plain_calls import refuse
 
 Tensor = torch.Tensor
 
 
-def move(call: Call, *args: Any, **kwargs: Any) -> Any:
+def move(call: GroupCall, *args: Any, **kwargs: Any) -> Any:
     """As gloo does it."""
     return call(*[mapped(value, known) for value in args], **kwargs)
 
 
-def transfer(call: Call, *args: Any, **kwargs: Any) -> Any:
+def transfer(call: GroupCall, *args: Any, **kwargs: Any) -> Any:
     """Between two ranks: the memory as it is."""
     return call(*[mapped(value, flat) for value in args], **kwargs)
 
 
-def all_gather(call: Call, outputs: Any, inputs: Any, *args: Any) -> Any:
+def all_gather(call: GroupCall, outputs: Any, inputs: Any, *args: Any) -> Any:
     """Into a list: NCCL takes any shapes of one size, and broadcasts from each rank where sizes differ."""
     if isinstance(inputs, Tensor):
         outputs, inputs = [outputs], [inputs]
@@ -38,7 +38,7 @@ def all_gather(call: Call, outputs: Any, inputs: Any, *args: Any) -> Any:
     return _bring(work, written, results)
 
 
-def _broadcast_each(call: Call, results: Sequence[Tensor], given: Tensor) -> Any:
+def _broadcast_each(call: GroupCall, results: Sequence[Tensor], given: Tensor) -> Any:
     result_of_rank = results[call.rank]
     if result_of_rank.numel() != given.numel():
         refuse(ValueError("Tensor input and output of _broadcast_oop must have the same number of elements"))
@@ -64,7 +64,7 @@ def _bring(work: Any, written: Sequence[Tensor], results: Sequence[Tensor]) -> A
     return Works([work], results, lambda: [result.copy_(part.view_as(result)) for result, part in apart])
 
 
-def all_to_all(call: Call, outputs: Any, inputs: Any, *args: Any) -> Any:
+def all_to_all(call: GroupCall, outputs: Any, inputs: Any, *args: Any) -> Any:
     """Of lists, whose tensors may differ in size."""
     results = [flat(output) for output in outputs]
     given = torch.cat([flat(tensor) for tensor in inputs])
@@ -79,7 +79,7 @@ def all_to_all(call: Call, outputs: Any, inputs: Any, *args: Any) -> Any:
     return Works([work], outputs, finish)
 
 
-def gather_into(call: Call, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+def gather_into(call: GroupCall, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Into one tensor: of any shape with the right number of elements."""
     for output, given in zip(tensors_in([outputs]), tensors_in([inputs]), strict=True):
         if output.dtype != given.dtype:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .nccl_calls import FLOAT8, Call, Works, raw, tensors_in
+from .nccl_calls import FLOAT8, GroupCall, Works, raw, tensors_in
 from .plain_calls import refuse
 
 Tensor = torch.Tensor
@@ -58,7 +58,7 @@ class _Operation:
         finally:
             self.opts.reduceOp = before
 
-    def run(self, call: Call, *args: Any, pairs: Sequence[tuple[Tensor, Tensor]]) -> Any:
+    def run(self, call: GroupCall, *args: Any, pairs: Sequence[tuple[Tensor, Tensor]]) -> Any:
         """Let gloo reduce; each pair is what it writes to and what the script looks at."""
         with self.for_gloo() as opts:
             work = call(*args, opts)
@@ -79,7 +79,7 @@ class _Operation:
         result.detach().copy_(written.view_as(result))
 
 
-def all_reduce(call: Call, tensors: Any, opts: Any = None, *args: Any) -> Any:
+def all_reduce(call: GroupCall, tensors: Any, opts: Any = None, *args: Any) -> Any:
     """Of one tensor, or of several at once."""
     results = list(tensors_in([tensors]))
     operation = _Operation(opts, results[0].dtype, call.ranks)
@@ -87,7 +87,7 @@ def all_reduce(call: Call, tensors: Any, opts: Any = None, *args: Any) -> Any:
     return operation.run(call, written, pairs=list(zip(written, results, strict=True)))
 
 
-def reduce(call: Call, tensors: Any, opts: Any, *args: Any) -> Any:
+def reduce(call: GroupCall, tensors: Any, opts: Any, *args: Any) -> Any:
     """Only the root's tensor changes; gloo would write to those of the others on its way."""
     if not hasattr(opts, "rootRank"):
         return call(tensors, opts, *args)
@@ -99,7 +99,7 @@ def reduce(call: Call, tensors: Any, opts: Any, *args: Any) -> Any:
     return operation.run(call, written, pairs=list(zip(written, results, strict=True)))
 
 
-def reduce_scatter(call: Call, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+def reduce_scatter(call: GroupCall, outputs: Any, inputs: Any, opts: Any = None) -> Any:
     """Of one tensor, of any shape with the right number of elements; or of several at once."""
     results, wholes = list(tensors_in([outputs])), list(tensors_in([inputs]))
     for result, whole in zip(results, wholes, strict=True):
@@ -114,7 +114,7 @@ def reduce_scatter(call: Call, outputs: Any, inputs: Any, opts: Any = None) -> A
     return operation.run(call, *args, pairs=list(zip(written, map(raw, results), strict=True)))
 
 
-def reduce_scatter_list(call: Call, outputs: Any, inputs: Any, opts: Any = None, *args: Any) -> Any:
+def reduce_scatter_list(call: GroupCall, outputs: Any, inputs: Any, opts: Any = None, *args: Any) -> Any:
     """Of a list, whose tensors may differ in size: all is reduced, and this rank takes its part."""
     result, parts = next(tensors_in([outputs])), list(tensors_in([inputs]))
     operation = _Operation(opts, result.dtype, call.ranks)

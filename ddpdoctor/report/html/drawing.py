@@ -6,7 +6,19 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from ddpdoctor.figures import Call, Figure, Lines, Row, Series, Span, Stacks, Strips, Table, Tone, WaitsFor
+from ddpdoctor.figures import (
+    Figure,
+    Lines,
+    Row,
+    Series,
+    Span,
+    StackFrame,
+    Stacks,
+    Strips,
+    Table,
+    Tone,
+    WaitsFor,
+)
 from ddpdoctor.report.html.markup import Markup, tag, together
 from ddpdoctor.text import duration, plural
 
@@ -355,7 +367,7 @@ def _stacks(figure: Stacks) -> Markup:
     return tag("div", parts, class_="stacks")
 
 
-def _call(call: Call) -> Markup:
+def _call(call: StackFrame) -> Markup:
     who = tag("span", call.ranks, class_="who marked" if call.marked else "who") if call.ranks else None
     kind = "script" if call.of_script else "library"
     text = tag("span", call.text, class_=kind)
