@@ -199,7 +199,7 @@ class CollectiveMismatch(HangCheck):
                 headline = f"{headline}; NCCL noticed it at rank {sizes['rank']}"
             places = [raised for raised in log.fatal if raised.where and raised not in reason.sources]
             return [self._in_output(headline, log_fields(reason, *places[:_MOST_PLACES]))]
-        waits = _with_same_number(log.waits)
+        waits = _with_same_number(log)
         return [self._waited_in_different(waits)] if waits else NOT_IN_OUTPUT
 
     def _met_others(self, details: dict[str, Any]) -> Finding:
@@ -237,18 +237,27 @@ class CollectiveMismatch(HangCheck):
         )
 
 
-def _with_same_number(waits: Sequence[Wait]) -> list[Wait]:
+def _with_same_number(log: Log) -> list[Wait]:
     """The waits of the default group that are in different operations with the same sequence number.
 
     The group of one is known where the output goes on to its watchdog's next line, which may be cut off.
     """
     by_number: dict[int, list[Wait]] = {}
-    for wait in waits:
+    for wait in log.waits:
         known = wait.sequence is not None and wait.rank is not None
         if wait.of_all is not False and wait.collective and known:
             by_number.setdefault(wait.sequence or 0, []).append(wait)
-    numbered = [alike for alike in by_number.values() if any(wait.of_all for wait in alike)]
+    numbered = [
+        alike for alike in by_number.values() if any(wait.of_all for wait in alike) or _are_all(alike, log)
+    ]
     return next((alike for alike in numbered if len({wait.operation for wait in alike}) > 1), [])
+
+
+def _are_all(waits: Sequence[Wait], log: Log) -> bool:
+    """Whether these are all ranks of the job, which no smaller group has; a label names ranks in the job."""
+    ranks = {wait.rank for wait in waits}
+    size = log.world_size or (len(ranks) if all(wait.line.rank is not None for wait in waits) else 0)
+    return ranks == {*range(size)} and all(wait.of_all is not False for wait in log.waits)
 
 
 def _aborted_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from ddpdoctor.check import Check
+from ddpdoctor.failures import Message
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked
@@ -76,6 +77,27 @@ class SharedPathRace(Check):
     code = "DD020"
     title = "no two ranks write the same path at a time"
     explained_by = ("DD402",)
+    messages = (
+        Message(
+            r"(?:unable to lock file, errno = 11|unable to truncate a file which is already open)",
+            "HDF5",
+            headline="{rank} could not open an HDF5 file that another process has open for writing",
+            why="HDF5 lets one process write a file, and locks it. Ranks that open the same path for writing are "
+            "refused, all but the first.",
+            fix="if dist.get_rank() == 0:\n    file = h5py.File(path, 'w')\n"
+            "the others: a path of their own, or mode 'r' once it is written",
+            likely=True,
+        ),
+        Message(
+            r"OperationalError: database is locked",
+            "SQLite",
+            headline="{rank} found an SQLite database locked by another process",
+            why="SQLite lets one process write at a time. Ranks that write to the same database wait 5 s for each "
+            "other and then fail.",
+            fix="write on rank 0 only, or to a database for each rank: f'results_rank{dist.get_rank()}.db'",
+            likely=True,
+        ),
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()

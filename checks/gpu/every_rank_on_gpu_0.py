@@ -2,7 +2,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
 from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.text import plural, ranks_phrase
@@ -21,6 +21,14 @@ _SHORT_OF = re.compile(
     r"Tried to allocate (\d+(?:\.\d+)?) (\w+)\..{0,120} of which (\d+(?:\.\d+)?) (\w+) is free"
 )
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_FULL = re.compile(
+    r"CUDA out of memory\..{0,60}GPU (?P<gpu>\d+)(?:; | has a total capacity of )(?P<total>[\d.]+) (?P<unit>[KMGT]iB)"
+    r"(?: total capacity; .{0,60}free; (?P<own>[\d.]+) (?P<unit_1>[KMGT]iB) reserved"
+    r"|.{0,400}this process has (?P<own_1>[\d.]+) (?P<unit_2>[KMGT]iB) memory in use)"
+)
+"""As torch wrote it before 2.1, and since."""
+_SMALL_PART, _LEAST_SHARE = 0.7, 0.6
+"""Of a GPU's memory: what one rank has at most, and all of them together at least."""
 _SPREAD = 4096
 """Ranks of one launch get process ids close to each other."""
 
@@ -89,6 +97,8 @@ class EveryRankOnGpu0(Check):
         reason = log.search(_OUT_OF_MEMORY)
         if reason and (others := _ranks_beside(log, reason)):
             return self._in_message(reason, others)
+        if crowded := _crowded(log):
+            return self._all_on_one(crowded)
         gpus: dict[int, set[int]] = {}
         lines: dict[int, Line] = {}
         rows = [(line, row) for line in log.lines if (row := _ROW.search(line.text))]
@@ -108,6 +118,21 @@ class EveryRankOnGpu0(Check):
             **log_fields(*(lines[pid] for pid in strangers)),
         )
 
+    def _all_on_one(self, crowded: Sequence[Raised]) -> Finding:
+        gpu = next(match["gpu"] for raised in crowded if (match := _FULL.search(raised.text)))
+        details = log_fields(*crowded)
+        return self.fail(
+            f"GPU {gpu} ran out of memory on {ranks_phrase(details['ranks'], plural(len(crowded), 'rank'))}, each of "
+            "which had a part of it",
+            why="The ranks most likely work on one GPU, since together they fill it: none of them set its device, or "
+            "all set the same. The other reading is that each has a GPU of its own, where an earlier run still holds "
+            "memory.",
+            fix="torch.cuda.set_device(int(os.environ['LOCAL_RANK']))     # before anything else uses CUDA\n"
+            "nvidia-smi     # when the job is over: a process that still holds memory is of an earlier run",
+            confidence=Confidence.LIKELY,
+            **details,
+        )
+
     def _in_message(self, reason: Reason, others: Sequence[int]) -> Finding:
         gpu = reason.match["gpu"]
         return self.fail(
@@ -118,6 +143,30 @@ class EveryRankOnGpu0(Check):
             confidence=Confidence.LIKELY,
             **log_fields(reason),
         )
+
+
+def _crowded(log: Log) -> list[Raised]:
+    """What several ranks of one host raised where a GPU was full that each of them had a small part of.
+
+    Ranks to which the scheduler shows one GPU each call theirs GPU 0 too; those have it for themselves.
+    """
+    by_rank = {
+        (raised.rank, None if raised.rank is not None else raised.line.position): raised
+        for raised in log.fatal
+        if (full := _FULL.search(raised.text)) and _share(full) < _SMALL_PART
+    }
+    gpus = {_FULL.search(raised.text)["gpu"] for raised in by_rank.values()}  # type: ignore[index]
+    hosts = {log.host_of.get(rank, "") for rank, _ in by_rank if rank is not None}
+    parts = sum(_share(full) for raised in by_rank.values() if (full := _FULL.search(raised.text)))
+    fits = len(by_rank) > 1 and len(gpus) == 1 and len(hosts) < 2 and _LEAST_SHARE < parts <= 1.0
+    return list(by_rank.values()) if fits else []
+
+
+def _share(full: re.Match[str]) -> float:
+    """The part of the GPU's memory that the process itself had."""
+    total, unit = float(full["total"]), _UNITS[full["unit"]]
+    itself = float(full["own"] or full["own_1"]) * _UNITS[full["unit_1"] or full["unit_2"]]
+    return itself / (total * unit) if total else 1.0
 
 
 def _ranks_beside(log: Log, reason: Reason) -> list[int]:

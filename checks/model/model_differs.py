@@ -45,7 +45,7 @@ class ModelDiffers(Check):
     title = "every rank wraps the same model"
     messages = (
         Message(
-            r"DDP expects same model across all ranks"
+            r"DDP expects same model across all ranks(?!.{0,80}inconsistent 0 params)"
             r"|appears not to match (?:sizes|strides) of the same param in process 0",
             "torch",
             headline="DistributedDataParallel refused a model that is not the same on every rank",

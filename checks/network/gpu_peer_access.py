@@ -28,6 +28,8 @@ _SETUP_FAILED = (
     r"|(?:hip|cuda)Ipc\w+ failed.*|transport\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid argument'"
 )
 """NCCL opens the memory of a peer when it connects the ranks of a host."""
+_NOTHING_ARRIVED = r"DDP expects same model across all ranks.{0,80}inconsistent 0 params"
+"""A model without parameters is refused before ranks compare their counts."""
 _COMPLETE = r"Init COMPLETE"
 _CONNECTED = r"Connected all (?:rings|trees)"
 _CONSUMER = r"GeForce|\bRTX (?:20|30|40|50)\d\d"
@@ -62,7 +64,7 @@ class GpuPeerAccess(Check):
 
     code = "DD706"
     title = "the GPUs have peer access"
-    raises = (_EXHAUSTED, _REFUSED, _SETUP_FAILED)
+    raises = (_EXHAUSTED, _REFUSED, _SETUP_FAILED, _NOTHING_ARRIVED)
     log_words = (
         "peer mapping resources",
         "peer access",
@@ -121,6 +123,17 @@ class GpuPeerAccess(Check):
                 "or a virtual machine, a container or ACS separates them.",
                 fix="NCCL_P2P_DISABLE=1 torchrun ...     # NCCL goes through host memory\n"
                 "nvidia-smi topo -p2p r     # between which GPUs it is missing, and why",
+                **log_fields(reason),
+            )
+        if reason := log.search(_NOTHING_ARRIVED):
+            return self.fail(
+                "a rank got a parameter count of 0 from another rank: the transfer between their GPUs brought nothing",
+                why="DistributedDataParallel gathers every rank's count of parameters first, and none is 0. What one "
+                "GPU wrote did not arrive at the other: an IOMMU or Access Control Services redirect transfers by peer "
+                "access, or the network between the hosts loses them.",
+                fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, peer access is the cause\n"
+                "NCCL_IB_DISABLE=1 torchrun ...     # between hosts: if this runs, it is InfiniBand or RoCE",
+                confidence=Confidence.LIKELY,
                 **log_fields(reason),
             )
         reason = log.search(_COMPLETE, _CONNECTED) if _is_silent_after_start(log) else None

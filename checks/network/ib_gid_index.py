@@ -1,5 +1,6 @@
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
+from ddpdoctor.logs.nccl_facts import adapter_of
 from ddpdoctor.model import Confidence, Evidence, Judgement
 from ddpdoctor.redact import show_variable
 
@@ -43,5 +44,8 @@ class IbGidIndex(Check):
         if values:
             shown = Evidence(f"{show_variable(VARIABLE, values)} in this run")
             details["evidence"] = (*details["evidence"], shown)
+        adapter = adapter_of(log, _UNANSWERED)
         headline = "InfiniBand or RoCE adapters got no answer from each other, and nothing had passed before"
+        if adapter:
+            headline = f"transfers{adapter} got no answer, and nothing had passed before"
         return self.fail(headline, confidence=Confidence.LIKELY, **details)

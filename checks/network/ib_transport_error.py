@@ -5,6 +5,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl_settings import NameList, is_on, nccl_setting
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
+from ddpdoctor.logs.nccl_facts import adapter_of
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.redact import quote
 from ddpdoctor.text import listing, plural
@@ -91,7 +92,9 @@ class IbTransportError(Check):
         meaning = _STATUS.get(status, "an error of the transport")
         role = Role.CAUSE if status in _STATUS else Role.MESSENGER
         return self._transfer_failed(
-            f"an InfiniBand transfer ended with status {status}, {meaning}", reason, role
+            f"an InfiniBand transfer{adapter_of(log, _COMPLETION)} ended with status {status}, {meaning}",
+            reason,
+            role,
         )
 
     def _transfer_failed(self, headline: str, reason: Reason, role: Role = Role.CAUSE) -> Finding:

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.logs import line_prefixes, nccl_output
+from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.nccl_output import Link, NcclFacts
 from ddpdoctor.logs.read import Stream
 from ddpdoctor.model import Evidence
+from ddpdoctor.redact import escape
 from ddpdoctor.text import fold_ranks
 
 MOST_LINES = 4000
@@ -20,6 +22,7 @@ _PAIRS_SHOWN = 6
 _PROCESS = re.compile(r"(\S+):(\d+):\d+ \[(-?\d+)\] (?:\S+ )?(?:\(\S*\) )?NCCL ")
 _RANK = re.compile(r"\brank (\d+) nranks (\d+)")
 _LONGEST_LINE = 4096
+_ADAPTER = re.compile(r"\bhca (\w+)")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,15 @@ def _rank(lines: Iterable[str]) -> int | None:
     """The rank in the largest group, which is mostly the whole job."""
     matches = [match for line in lines if (match := _RANK.search(line))]
     return int(max(matches, key=lambda match: int(match[2]))[1]) if matches else None
+
+
+def adapter_of(log: Log, failed: str) -> str:
+    """`` of adapter mlx5_3, one of 4``, where all lines with this expression name one InfiniBand adapter."""
+    names = {match[1] for line in log.find(failed) if (match := _ADAPTER.search(line.text))}
+    if len(names) != 1:
+        return ""
+    used = {name.partition(":")[0] for facts in log.nccl.values() for name, _ in facts.adapters}
+    return f" of adapter {escape(*names)}" + (f", one of {len(used)}," if len(used) > 1 else "")
 
 
 def table(facts: JobFacts) -> tuple[Evidence, ...]:

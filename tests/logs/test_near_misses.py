@@ -1,0 +1,127 @@
+"""Failures whose lines resemble those of other failures, each beside the one that it must not be taken for."""
+
+import pytest
+
+from tests.support.logs import explained, raised
+
+FULL = "torch.cuda.OutOfMemoryError"
+OLD = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB (GPU {gpu}; 15.78 GiB total capacity; {own} GiB already allocated; "
+    "5.75 MiB free; {own} GiB reserved in total by PyTorch) If reserved memory is >> allocated memory"
+)
+NEW = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU {gpu} has a total capacity of 15.78 GiB of which 5.75 MiB is "
+    "free. Including non-PyTorch memory, this process has {own} GiB memory in use. Of the allocated memory 3.00 GiB"
+)
+ADAPTERS = "n1:10:20 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [2]mlx5_2:1/IB [RO]; OOB "
+"eth0:10.0.0.1<0>\n"
+TRAINS = "".join(f"step {step} loss 0.{step}\n" for step in range(3))
+
+
+def full(message: str, *owns: str, gpus: str = "0000") -> str:
+    return "".join(
+        raised(rank, FULL, message.format(own=own, gpu=gpus[rank])) for rank, own in enumerate(owns)
+    )
+
+
+def waits(*calls: tuple[int, int, str]) -> str:
+    """Watchdogs' lines: the rank in the job, in its group, and the operation."""
+    return "".join(
+        f"[rank{rank}]:[E1127 10:00:00.1 ProcessGroupNCCL.cpp:616] [Rank {in_group}] Watchdog caught collective "
+        f"operation timeout: WorkNCCL(SeqNum=12, OpType={operation}, NumelIn=10, NumelOut=10, Timeout(ms)=600000) ran "
+        "for 600010 milliseconds before timing out.\n"
+        for rank, in_group, operation in calls
+    )
+
+
+def unanswered(*adapters: int) -> str:
+    return "".join(
+        f"n1:1{rank}:20 [{rank}] transport/net_ib.cc:2130 NCCL WARN NET/IB: Got completion from peer 10.0.0.2<51234> "
+        "with "
+        f"status=12 opcode=0 len=0 vendor err 129 (Send) localGid ::ffff:1 remoteGids::ffff:2 hca mlx5_{adapter}\n"
+        for rank, adapter in enumerate(adapters)
+    )
+
+
+def counted(other: int) -> str:
+    return raised(
+        1,
+        "RuntimeError",
+        f"DDP expects same model across all ranks, but Rank 1 has 148 params, while rank 0 has inconsistent {other} "
+        "params.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "headline"),
+    [
+        (
+            full(OLD, "7.5", "7.7"),
+            "DD803",
+            "GPU 0 ran out of memory on ranks 0-1, each of which had a part of it",
+        ),
+        (
+            full(NEW, "7.5", "7.7"),
+            "DD803",
+            "GPU 0 ran out of memory on ranks 0-1, each of which had a part of it",
+        ),
+        (full(OLD, "15.1", "15.2"), "DD806", "ranks 0-1 ran out of memory on GPU 0"),
+        (full(OLD, "7.5", "7.7", gpus="01"), "DD806", "ranks 0-1 ran out of memory on GPU"),
+        (full(OLD, "7.5"), "DD806", "rank 0 ran out of memory on GPU 0"),
+        (
+            waits((0, 0, "ALLREDUCE"), (1, 1, "BROADCAST")),
+            "DD302",
+            "rank 0 waited in ALLREDUCE number 12, rank 1 in BROADCAST with the same number",
+        ),
+        (
+            waits((0, 0, "ALLREDUCE"), (1, 1, "BROADCAST"), (2, 0, "ALLREDUCE"), (3, 1, "BROADCAST")),
+            "DD312",
+            "ranks 0-3 waited in collectives for 600 s",
+        ),
+        (waits((2, 2, "ALLREDUCE"), (3, 3, "BROADCAST")), "DD312", "ranks 2-3 waited in collectives"),
+        (waits((0, 0, "ALLREDUCE"), (1, 1, "ALLREDUCE")), "DD312", "ranks 0-1 waited in ALLREDUCE number 12"),
+        (counted(0), "DD706", "a rank got a parameter count of 0 from another rank"),
+        (counted(140), "DD214", "DistributedDataParallel refused a model that is not the same on every rank"),
+        (
+            ADAPTERS + TRAINS + unanswered(1, 1),
+            "DD705",
+            "an InfiniBand transfer of adapter mlx5_1, one of 3, ended",
+        ),
+        (ADAPTERS + TRAINS + unanswered(1, 2), "DD705", "an InfiniBand transfer ended with status 12"),
+        (ADAPTERS + unanswered(1), "DD703", "transfers of adapter mlx5_1, one of 3, got no answer"),
+        (
+            raised(
+                1,
+                "BlockingIOError",
+                "[Errno 11] Unable to create file (unable to lock file, errno = 11, error)",
+            ),
+            "DD020",
+            "rank 1 could not open an HDF5 file that another process has open for writing",
+        ),
+        (
+            raised(
+                1,
+                "OSError",
+                "[Errno 37] Unable to open file (unable to lock file, errno = 37, error message)",
+            ),
+            "DD304",
+            "rank 1 failed with OSError",
+        ),
+        (
+            raised(2, "sqlite3.OperationalError", "database is locked"),
+            "DD020",
+            "rank 2 found an SQLite database locked by another process",
+        ),
+        (raised(2, "sqlite3.OperationalError", "no such table: runs"), "DD304", "rank 2 failed with"),
+    ],
+)
+def test_each_is_told_from_the_other(text: str, code: str, headline: str) -> None:
+    first = explained(text)[0]
+    assert (first.code, first.headline[: len(headline)]) == (code, headline)
+
+
+def test_a_full_gpu_of_several_ranks_names_both_readings() -> None:
+    first = explained(full(OLD, "7.5", "7.7"))[0]
+    assert "one GPU" in first.why
+    assert "an earlier run" in first.why
+    assert first.confidence.value == "likely"
