@@ -14,7 +14,7 @@ from ddpdoctor import failures
 from ddpdoctor.check import Check
 from ddpdoctor.judge import Verdict, drop_symptoms, judge
 from ddpdoctor.logs.log import Log
-from ddpdoctor.model import Evidence, Finding, Level, Role, Source
+from ddpdoctor.model import Confidence, Evidence, Finding, Level, Role, Source
 
 _ORDER = (
     {Role.SYSTEM},
@@ -44,8 +44,37 @@ def _explains(finding: Finding) -> tuple[int, int, bool, str]:
 def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts with the root cause only, beside what is no failure."""
     verdicts = drop_symptoms(_without_attempts(verdicts))
-    cause = root_cause([finding for verdict in verdicts for finding in verdict.findings])
-    return [_cleared(verdict, cause) for verdict in verdicts] if cause else verdicts
+    findings = [finding for verdict in verdicts for finding in verdict.findings]
+    cause = root_cause(findings)
+    if cause is None:
+        return verdicts
+    told = _with_readings(cause, findings)
+    cleared = (_cleared(verdict, cause) for verdict in verdicts)
+    return [
+        replace(verdict, findings=tuple(told if it is cause else it for it in verdict.findings))
+        for verdict in cleared
+    ]
+
+
+def _with_readings(cause: Finding, findings: Iterable[Finding]) -> Finding:
+    """The root cause, with what other checks say of the same line where that line names their problem, too."""
+    readings = [
+        Evidence(f"the same line may mean: {finding.headline} ({finding.code})")
+        for finding in findings
+        if finding.code != cause.code and _names(finding) and _names(finding) == _names(cause)
+    ]
+    if not readings:
+        return cause
+    return replace(cause, evidence=(*cause.evidence, *readings), confidence=Confidence.LIKELY)
+
+
+def _names(finding: Finding) -> int | None:
+    """The position of the line that names its problem, if one does."""
+    sighting = finding.sighting
+    is_named = (
+        sighting is not None and finding.level is Level.FAIL and sighting.role in (Role.SYSTEM, Role.CAUSE)
+    )
+    return sighting.position if sighting and is_named else None
 
 
 def _without_attempts(verdicts: Sequence[Verdict]) -> list[Verdict]:

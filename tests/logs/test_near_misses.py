@@ -125,3 +125,24 @@ def test_a_full_gpu_of_several_ranks_names_both_readings() -> None:
     assert "one GPU" in first.why
     assert "an earlier run" in first.why
     assert first.confidence.value == "likely"
+
+
+def test_a_line_that_names_two_problems_says_so() -> None:
+    first = explained(
+        "n1:10:20 [0] transport/p2p.cc:275 NCCL WARN Cuda failure 101 'invalid device ordinal'\n"
+        + raised(
+            0,
+            "torch.distributed.DistBackendError",
+            "NCCL error in: ProcessGroupNCCL.cpp:1333, unhandled cuda error",
+        )
+    )[0]
+    assert (first.code, first.confidence.value) == ("DD706", "likely")
+    assert [line.text for line in first.evidence if "may mean" in line.text] == [
+        "the same line may mean: a rank asked for a GPU whose number the process does not have (DD802)"
+    ]
+
+
+def test_a_line_that_names_one_problem_has_one_reading() -> None:
+    first = explained(raised(0, "RuntimeError", "CUDA error: invalid device ordinal"))[0]
+    assert first.code == "DD802"
+    assert not any("may mean" in line.text for line in first.evidence)
