@@ -18,6 +18,7 @@ from .guard import guarded
 from .keys import names_inside
 from .patch import has_compiled
 from .patches.forward import begin, caller_of, end
+from .traceback_frames import leave_out
 from .training import Training, Wrapper
 
 _MOST_SHADOWS = 200
@@ -172,21 +173,25 @@ def _watch_call(parts: Parts, kind: Any, original: Callable[..., Any]) -> Callab
 
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        # What was inherited is looked up again: tracers replace it for a while.
-        if inherited and (training.busy or is_compiling()):
-            return super(kind, self).__call__(*args, **kwargs)
-        forward = super(kind, self).__call__ if inherited else functools.partial(original, self)
-        if training.busy or is_compiling():
-            return forward(*args, **kwargs)
-        begun = parts.begin(self, (args, kwargs))
-        if begun is None:
-            return forward(*args, **kwargs)
         try:
-            result = forward(*args, **kwargs)
-        except BaseException as error:
-            finish(begun, None, error)
+            # What was inherited is looked up again: tracers replace it for a while.
+            if inherited and (training.busy or is_compiling()):
+                return super(kind, self).__call__(*args, **kwargs)
+            forward = super(kind, self).__call__ if inherited else functools.partial(original, self)
+            if training.busy or is_compiling():
+                return forward(*args, **kwargs)
+            begun = parts.begin(self, (args, kwargs))
+            if begun is None:
+                return forward(*args, **kwargs)
+            try:
+                result = forward(*args, **kwargs)
+            except BaseException as error:
+                finish(begun, None, error)
+                raise
+            finish(begun, result, None)
+            return result
+        except BaseException as passing:
+            leave_out(passing)
             raise
-        finish(begun, result, None)
-        return result
 
     return __call__

@@ -19,6 +19,7 @@ from .events.updates import HookedGradient
 from .guard import guarded
 from .patch import hide_from_compiler
 from .session import Session
+from .traceback_frames import leave_out
 from .training import Training, Wrapper
 
 _UPDATES = 4
@@ -154,12 +155,16 @@ def watch_hook(
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def register_comm_hook(*args: Any, **kwargs: Any) -> Any:
-            arguments = ours(args, kwargs)
-            if not arguments:
-                return original(*args, **kwargs)
-            result = original(**arguments)
-            restore(arguments["self"], arguments["hook"])
-            return result
+            try:
+                arguments = ours(args, kwargs)
+                if not arguments:
+                    return original(*args, **kwargs)
+                result = original(**arguments)
+                restore(arguments["self"], arguments["hook"])
+                return result
+            except BaseException as passing:
+                leave_out(passing)
+                raise
 
         return register_comm_hook
 

@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any
 
 from .guard import guarded, name_of, report
+from .traceback_frames import leave_out
 
 IN_FULL = object()
 """What a brief way returns that leaves a call to the full one."""
@@ -28,17 +29,28 @@ def watch(
         after: gets also the result, or the exception, which then goes on to the user.
         brief: makes the call itself, between a few counts, where nothing is to be looked at; or returns ``IN_FULL``.
     """
-    end, is_compiling = guarded(after), torch.compiler.is_compiling
-    is_traced = torch.compiler.is_dynamo_compiling  # at once; the other takes as long as all of a brief way
     hide_from_compiler(torch, before, everything=True)
     hide_from_compiler(torch, after, everything=True)
     hide_from_compiler(torch, brief)
+    return functools.partial(_looking_on, torch, before, after, brief)
 
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if is_traced():
-                return original(*args, **kwargs)
+
+def _looking_on(
+    torch: Any,
+    before: Callable[..., Any],
+    after: Callable[..., object],
+    brief: Callable[..., Any],
+    original: Callable[..., Any],
+) -> Callable[..., Any]:
+    end, is_compiling = guarded(after), torch.compiler.is_compiling
+    is_traced = torch.compiler.is_dynamo_compiling  # at once; the other takes as long as all of a brief way
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if is_traced():
+            return original(*args, **kwargs)
+        begun = None
+        try:
             result = brief(original, args, kwargs)
             if result is not IN_FULL:
                 return result
@@ -49,23 +61,21 @@ def watch(
                 begun = before(args, kwargs)
             except Exception:  # noqa: BLE001 - a fault of ours costs a note, never the run
                 report(name_of(before))
-                begun = None
             if begun is None:
                 return original(*args, **kwargs)
-            try:
-                result = original(*args, **kwargs)
-            except BaseException as error:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            leave_out(error)
+            if begun is not None:
                 end(begun, None, error)
-                raise
-            try:
-                after(begun, result, None)
-            except Exception:  # noqa: BLE001
-                report(name_of(after))
-            return result
+            raise
+        try:
+            after(begun, result, None)
+        except Exception:  # noqa: BLE001
+            report(name_of(after))
+        return result
 
-        return call
-
-    return make
+    return call
 
 
 def after_call(
@@ -77,7 +87,11 @@ def after_call(
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                leave_out(error)
+                raise
             guarded_look(result, args, kwargs)
             return result
 

@@ -12,6 +12,7 @@ from ..digest import is_plain, unseen
 from ..events.updates import Clip
 from ..guard import guarded
 from ..session import Session
+from ..traceback_frames import leave_out
 from ..training import Training
 from .scaler import Scalers
 
@@ -31,19 +32,23 @@ def _watch(session: Session, limit: str, original: Callable[..., Any]) -> Callab
 
     @functools.wraps(original)
     def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_traced() or not session.detailed or is_compiling():
-            return original(parameters, *args, **kwargs)
-        begin = time.monotonic()
-        given = [parameters] if isinstance(parameters, session.torch.Tensor) else parameters
-        if isinstance(parameters, GeneratorType):
-            given = []
-            parameters = _noting(parameters, given)  # it can be read only once
-        elif not isinstance(given, list | tuple):
-            given = parameters = list(parameters)
-        result = original(parameters, *args, **kwargs)
-        _tell(training, begin, given, args[0] if args else kwargs.get(limit), result)
-        Scalers.of(session).by_hand.forget()  # what was told of it is not to be found again
-        return result
+        try:
+            if is_traced() or not session.detailed or is_compiling():
+                return original(parameters, *args, **kwargs)
+            begin = time.monotonic()
+            given = [parameters] if isinstance(parameters, session.torch.Tensor) else parameters
+            if isinstance(parameters, GeneratorType):
+                given = []
+                parameters = _noting(parameters, given)  # it can be read only once
+            elif not isinstance(given, list | tuple):
+                given = parameters = list(parameters)
+            result = original(parameters, *args, **kwargs)
+            _tell(training, begin, given, args[0] if args else kwargs.get(limit), result)
+            Scalers.of(session).by_hand.forget()  # what was told of it is not to be found again
+            return result
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return clip
 

@@ -19,6 +19,7 @@ from ..flattened import first_gradient_inside, first_weight_inside
 from ..guard import guarded
 from ..operations import BY_NAME, Kind, names
 from ..session import Session
+from ..traceback_frames import leave_out
 from ..training import Training
 from ..where import Where
 from .backward import sequence_number
@@ -294,22 +295,26 @@ def _watch(
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return original(*args, **kwargs)
-        caller = sys._getframe(1)
-        if training.in_backward:
-            issued = before_own(args, kwargs, caller)
+        try:
+            if is_compiling():
+                return original(*args, **kwargs)
+            caller = sys._getframe(1)
+            if training.in_backward:
+                issued = before_own(args, kwargs, caller)
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    if issued is not None:
+                        after_own(issued)
+            begun = begin(name, caller, args, kwargs, differentiable)
+            if begun is None:
+                return original(*args, **kwargs)
             try:
                 return original(*args, **kwargs)
             finally:
-                if issued is not None:
-                    after_own(issued)
-        begun = begin(name, caller, args, kwargs, differentiable)
-        if begun is None:
-            return original(*args, **kwargs)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            end(begun)
+                end(begun)
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return call

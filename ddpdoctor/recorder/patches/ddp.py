@@ -17,6 +17,7 @@ from ..hooked import watch_hook
 from ..keys import names_inside
 from ..patch import watch
 from ..session import Session
+from ..traceback_frames import leave_out
 from ..training import Training, Wrapper
 
 _FLAGS = (
@@ -179,8 +180,12 @@ def _counting(training: Training, change: int) -> Callable[[Callable[..., Any]],
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            count(self)
-            return original(self, *args, **kwargs)
+            try:
+                count(self)
+                return original(self, *args, **kwargs)
+            except BaseException as passing:
+                leave_out(passing)
+                raise
 
         return call
 

@@ -18,6 +18,7 @@ from typing import Any
 from ..events.process import Exit, Raised
 from ..guard import guarded
 from ..session import Session
+from ..traceback_frames import leave_out
 from ..where import Where, absolute
 
 _LONGEST_MESSAGE = 8000
@@ -127,8 +128,12 @@ def _causes(error: BaseException) -> list[BaseException]:
 def _watch_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def exit(status: Any = None, /) -> Any:
-        ends.asked = {"at": session.here(), "status": exit_status(status)}
-        return original(status)
+        try:
+            ends.asked = {"at": session.here(), "status": exit_status(status)}
+            return original(status)
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return exit
 
@@ -136,10 +141,14 @@ def _watch_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> 
 def _watch_hard_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _exit(status: int) -> Any:
-        if not session.in_worker:
-            guarded(ends.look)()  # the script's own excepthook may end it
-            guarded(tell_exit)(session, "os._exit", at=session.here(), status=exit_status(status))
-        return original(status)
+        try:
+            if not session.in_worker:
+                guarded(ends.look)()  # the script's own excepthook may end it
+                guarded(tell_exit)(session, "os._exit", at=session.here(), status=exit_status(status))
+            return original(status)
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return _exit
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..options import KEEP
 from ..patch import after_call
+from ..traceback_frames import leave_out
 
 if TYPE_CHECKING:
     from ..exact import Keep, Replay
@@ -41,6 +42,10 @@ def install(session: Session) -> None:
 def _replace(exact: Replay, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _next_data(self: Any) -> Any:
-        return exact.instead_of(self, original(self))
+        try:
+            return exact.instead_of(self, original(self))
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return _next_data

@@ -10,6 +10,7 @@ from typing import Any
 from ..events.training import GradientCall
 from ..guard import guarded
 from ..session import Session
+from ..traceback_frames import leave_out
 from ..training import Training, is_digested
 
 
@@ -29,12 +30,16 @@ class _GradientCalls:
 
         @functools.wraps(original)
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
+            try:
+                if torch.compiler.is_compiling():
+                    return original(outputs, inputs, *args, **kwargs)
+                if not isinstance(inputs, torch.Tensor | list | tuple):
+                    inputs = tuple(inputs)  # as torch does; an iterator can be read once
+                self.tell(inputs)
                 return original(outputs, inputs, *args, **kwargs)
-            if not isinstance(inputs, torch.Tensor | list | tuple):
-                inputs = tuple(inputs)  # as torch does; an iterator can be read once
-            self.tell(inputs)
-            return original(outputs, inputs, *args, **kwargs)
+            except BaseException as passing:
+                leave_out(passing)
+                raise
 
         return grad
 

@@ -13,6 +13,7 @@ from ..events.process import GroupEvent, Threads
 from ..guard import guarded
 from ..launchers import LAUNCHER_VARIABLES
 from ..session import Session
+from ..traceback_frames import leave_out
 
 MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
 _MESHES = "torch.distributed.device_mesh"
@@ -41,15 +42,19 @@ class _Groups:
     def watch_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
-            # Written down before, too: a rank that never gets past it has to be seen.
-            joining = self.joining(args, kwargs)
             try:
-                result = original(*args, **kwargs)
-            except BaseException as error:
-                self.refused(joining, error)
+                # Written down before, too: a rank that never gets past it has to be seen.
+                joining = self.joining(args, kwargs)
+                try:
+                    result = original(*args, **kwargs)
+                except BaseException as error:
+                    self.refused(joining, error)
+                    raise
+                self.joined(joining)
+                return result
+            except BaseException as passing:
+                leave_out(passing)
                 raise
-            self.joined(joining)
-            return result
 
         return init_process_group
 
@@ -83,11 +88,15 @@ class _Groups:
     def watch_new_group(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def new_group(*args: Any, **kwargs: Any) -> Any:
-            # Before, too: it waits for every rank of the job.
-            making = self.making(args, kwargs)
-            result = original(*args, **kwargs)
-            self.made(making, result)
-            return result
+            try:
+                # Before, too: it waits for every rank of the job.
+                making = self.making(args, kwargs)
+                result = original(*args, **kwargs)
+                self.made(making, result)
+                return result
+            except BaseException as passing:
+                leave_out(passing)
+                raise
 
         return new_group
 
@@ -111,9 +120,13 @@ class _Groups:
     def watch_split_group(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def split_group(*args: Any, **kwargs: Any) -> Any:
-            result = original(*args, **kwargs)
-            self.split(result, kwargs)
-            return result
+            try:
+                result = original(*args, **kwargs)
+                self.split(result, kwargs)
+                return result
+            except BaseException as passing:
+                leave_out(passing)
+                raise
 
         return split_group
 
@@ -128,16 +141,20 @@ class _Groups:
     def watch_destroy(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
-            group = args[0] if args else kwargs.get("group")
-            if group is not None and group is not self.session.torch.distributed.group.WORLD:
-                return original(*args, **kwargs)
-            for action in self.session.before_destroy:
-                guarded(action)()
-            # Before and at once: gloo may abort the process in there, which is no finding.
-            destroying = self.destroying()
-            result = original(*args, **kwargs)
-            self.destroyed(destroying)
-            return result
+            try:
+                group = args[0] if args else kwargs.get("group")
+                if group is not None and group is not self.session.torch.distributed.group.WORLD:
+                    return original(*args, **kwargs)
+                for action in self.session.before_destroy:
+                    guarded(action)()
+                # Before and at once: gloo may abort the process in there, which is no finding.
+                destroying = self.destroying()
+                result = original(*args, **kwargs)
+                self.destroyed(destroying)
+                return result
+            except BaseException as passing:
+                leave_out(passing)
+                raise
 
         return destroy_process_group
 

@@ -16,6 +16,7 @@ from .. import loops, shorten
 from ..guard import guarded
 from ..passes import Passes
 from ..patch import after_call
+from ..traceback_frames import leave_out
 from ..training import Training
 
 if TYPE_CHECKING:
@@ -93,20 +94,24 @@ def _watch_draw(session: Session, passes: Passes, original: Callable[..., Any]) 
 
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
-        now = passes.of(self)
-        if now is None or now.settled:
-            return original(self)
-        passes.before_draw(now, self)
-        issued = training.collectives
-        index = original(self)
-        now.collectives = now.collectives or training.collectives > issued
-        passes.drawn(now, index)
-        return index
+        try:
+            now = passes.of(self)
+            if now is None or now.settled:
+                return original(self)
+            passes.before_draw(now, self)
+            issued = training.collectives
+            index = original(self)
+            now.collectives = now.collectives or training.collectives > issued
+            passes.drawn(now, index)
+            return index
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return _next_index
 
 
-def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[..., Any]) -> Callable[..., Any]:
+def _cuts(passes: Passes, cutting: Cutting | None) -> Callable[[Any, Pass, FrameType], bool | None]:
     @guarded
     def cuts(self: Any, now: Pass, frame: FrameType) -> bool:
         if cutting is None or not cutting.cuts(now, frame):
@@ -119,22 +124,32 @@ def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[...,
                 self._shutdown_workers()
         return True
 
+    return cuts
+
+
+def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[..., Any]) -> Callable[..., Any]:
+    cuts = _cuts(passes, cutting)
+
     @functools.wraps(original)
     def take(self: Any) -> Any:
-        now = passes.of(self)
-        if now is None:
-            return original(self)
-        passes.asked(now)
-        if cutting is not None and cuts(self, now, sys._getframe(1)):
-            raise StopIteration
-        began = time.monotonic()
         try:
-            batch = original(self)
-        except StopIteration:
-            passes.finish(now)
+            now = passes.of(self)
+            if now is None:
+                return original(self)
+            passes.asked(now)
+            if cutting is not None and cuts(self, now, sys._getframe(1)):
+                raise StopIteration
+            began = time.monotonic()
+            try:
+                batch = original(self)
+            except StopIteration:
+                passes.finish(now)
+                raise
+            passes.took(now, time.monotonic() - began, batch)
+            return batch
+        except BaseException as passing:
+            leave_out(passing)
             raise
-        passes.took(now, time.monotonic() - began, batch)
-        return batch
 
     return take
 
@@ -142,10 +157,14 @@ def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[...,
 def _watch_split(passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def random_split(*args: Any, **kwargs: Any) -> Any:
-        passes.splits.open_group()
         try:
-            return original(*args, **kwargs)
-        finally:
-            passes.splits.group = None
+            passes.splits.open_group()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                passes.splits.group = None
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return random_split

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..guard import guarded
 from ..session import Session
+from ..traceback_frames import leave_out
 from .ends import exit_status, tell_exit, tell_raised
 
 
@@ -26,15 +27,19 @@ def _watch_run(session: Session, original: Callable[..., Any]) -> Callable[..., 
     @functools.wraps(original)
     def run(self: Any) -> Any:
         try:
-            result = original(self)
-        except SystemExit as end:
-            _tell_end(session, "exit", None, exit_status(end.code))
+            try:
+                result = original(self)
+            except SystemExit as end:
+                _tell_end(session, "exit", None, exit_status(end.code))
+                raise
+            except BaseException as error:
+                _tell_end(session, "exception", error, 1)
+                raise
+            _tell_end(session, "returned", None, 0)
+            return result
+        except BaseException as passing:
+            leave_out(passing)
             raise
-        except BaseException as error:
-            _tell_end(session, "exception", error, 1)
-            raise
-        _tell_end(session, "returned", None, 0)
-        return result
 
     return run
 
@@ -52,10 +57,14 @@ def _watch_wrap(session: Session, original: Callable[..., Any]) -> Callable[...,
     @functools.wraps(original)
     def _wrap(*args: Any, **kwargs: Any) -> Any:
         try:
-            return original(*args, **kwargs)
-        except SystemExit as end:
-            # It has caught the function's exception, put its text into a file and asked to exit.
-            _tell_wrapped(session, end.__context__)
+            try:
+                return original(*args, **kwargs)
+            except SystemExit as end:
+                # It has caught the function's exception, put its text into a file and asked to exit.
+                _tell_wrapped(session, end.__context__)
+                raise
+        except BaseException as passing:
+            leave_out(passing)
             raise
 
     return _wrap

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..guard import guarded
+from ..traceback_frames import leave_out
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -36,11 +37,15 @@ def _watch(session: Session) -> None:
 def _make(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def init(*args: Any, **kwargs: Any) -> Any:
-        address = args[0] if args else kwargs.get("address")
-        changed = _with_recorder(address, kwargs.get("runtime_env"))
-        if changed is not None:
-            kwargs["runtime_env"] = changed
-        return original(*args, **kwargs)
+        try:
+            address = args[0] if args else kwargs.get("address")
+            changed = _with_recorder(address, kwargs.get("runtime_env"))
+            if changed is not None:
+                kwargs["runtime_env"] = changed
+            return original(*args, **kwargs)
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return init
 

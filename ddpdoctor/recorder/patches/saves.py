@@ -13,6 +13,7 @@ from ..buffers import tell_buffers
 from ..checkpoints import Checkpoints, path_of
 from ..events.files import Save
 from ..guard import guarded
+from ..traceback_frames import leave_out
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -30,14 +31,18 @@ def install(session: Session) -> None:
 def _watch(checkpoints: Checkpoints, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
-        begun = begin(checkpoints, args, kwargs)
-        checkpoints.saving += 1
         try:
-            result = original(*args, **kwargs)
-        finally:
-            checkpoints.saving -= 1
-        end(checkpoints, begun)
-        return result
+            begun = begin(checkpoints, args, kwargs)
+            checkpoints.saving += 1
+            try:
+                result = original(*args, **kwargs)
+            finally:
+                checkpoints.saving -= 1
+            end(checkpoints, begun)
+            return result
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return save
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..checkpoints import Checkpoints
 from ..events.files import StateLoad
 from ..guard import guarded
+from ..traceback_frames import leave_out
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -47,20 +48,24 @@ class _Watch:
     def wrap(self, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def load_state_dict(owner: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-            # One that holds others, a SequentialLR for instance, counts once.
-            self.depth += 1
-            error, result = None, None
             try:
-                result = original(owner, state_dict, *args, **kwargs)
-            except BaseException as raised:
-                error = raised
+                # One that holds others, a SequentialLR for instance, counts once.
+                self.depth += 1
+                error, result = None, None
+                try:
+                    result = original(owner, state_dict, *args, **kwargs)
+                except BaseException as raised:
+                    error = raised
+                    raise
+                finally:
+                    self.depth -= 1
+                    if not self.depth:
+                        strict = bool(args[0] if args else kwargs.get("strict", True))
+                        self.tell(kind, owner, state_dict, strict, result, error)
+                return result
+            except BaseException as passing:
+                leave_out(passing)
                 raise
-            finally:
-                self.depth -= 1
-                if not self.depth:
-                    strict = bool(args[0] if args else kwargs.get("strict", True))
-                    self.tell(kind, owner, state_dict, strict, result, error)
-            return result
 
         return load_state_dict
 

@@ -13,6 +13,7 @@ from .. import fingerprint, randomness
 from ..events.data import Worker
 from ..guard import guarded
 from ..patch import watch
+from ..traceback_frames import leave_out
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -34,12 +35,16 @@ def _watch_fetcher(session: Session, original: Callable[..., Any]) -> Callable[.
 
     @functools.wraps(original)
     def create_fetcher(*args: Any, **kwargs: Any) -> Any:
-        worker.begin()
-        fetcher = original(*args, **kwargs)
-        worker.watch(fetcher)
-        if session.torch.utils.data.get_worker_info() is None:
-            _watch_fetch(session, fetcher)
-        return fetcher
+        try:
+            worker.begin()
+            fetcher = original(*args, **kwargs)
+            worker.watch(fetcher)
+            if session.torch.utils.data.get_worker_info() is None:
+                _watch_fetch(session, fetcher)
+            return fetcher
+        except BaseException as passing:
+            leave_out(passing)
+            raise
 
     return create_fetcher
 
@@ -96,10 +101,14 @@ class _Worker:
         original = fetcher.collate_fn
 
         def collate(samples: Any) -> Any:
-            self.look(samples if fetcher.auto_collation else [samples])
-            if not self.left:
-                fetcher.collate_fn = original
-            return original(samples)
+            try:
+                self.look(samples if fetcher.auto_collation else [samples])
+                if not self.left:
+                    fetcher.collate_fn = original
+                return original(samples)
+            except BaseException as passing:
+                leave_out(passing)
+                raise
 
         fetcher.collate_fn = collate
 

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
+from ..traceback_frames import leave_out
 from .devices import CPU, Devices, is_on_cpu, mark
 from .plain_calls import plain
 from .replaced_attributes import Patches
@@ -41,7 +42,11 @@ class Placement(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         rule = self.rules.get(func, self.place)
-        return rule(func, args, kwargs or {})
+        try:
+            return rule(func, args, kwargs or {})
+        except BaseException as error:
+            leave_out(error)
+            raise
 
     def place(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function and mark what it makes."""
