@@ -175,6 +175,19 @@ def start_engine(
     )
 
 
+_stdin_began: list[int] = []
+"""Where a standard input that is a file stood at the first command that read it."""
+
+
+def _own_stdin() -> int:
+    """Our standard input; a file is read anew by each command, while a pipe is empty for those after the first."""
+    with contextlib.suppress(OSError):
+        position = os.lseek(0, 0, os.SEEK_CUR)
+        _stdin_began[:] = _stdin_began or [position]
+        os.lseek(0, _stdin_began[0], os.SEEK_SET)
+    return 0
+
+
 def start(
     command: Sequence[str],
     *,
@@ -186,8 +199,9 @@ def start(
     stderr: Path,
     if_orphaned: Sequence[Path] = (),
     passes_on: bool = False,
+    reads_stdin: bool = False,
 ) -> Running:
-    """Start a command in the current directory, without standard input.
+    """Start a command in the current directory.
 
     Args:
         folder: the guard's report goes here; one folder for each command.
@@ -197,6 +211,7 @@ def start(
         stdout, stderr: files that are appended to; may be the same.
         if_orphaned: folders that are removed where we die, by SIGKILL too, before it ends.
         passes_on: whether the guard passes SIGTERM and SIGINT on, and the command then ends when it likes.
+        reads_stdin: whether its standard input is ours; otherwise it has none.
     """
     report = folder / "guard.json"
     options = [
@@ -215,7 +230,7 @@ def start(
     with stdout.open("ab") as out, stderr.open("ab") as err:
         process = subprocess.Popen(
             [sys.executable, "-I", str(GUARD), *options, "--", *command],
-            stdin=subprocess.DEVNULL,
+            stdin=_own_stdin() if reads_stdin else subprocess.DEVNULL,
             stdout=out,
             stderr=err,
             env=environ,

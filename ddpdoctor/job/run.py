@@ -120,6 +120,7 @@ class JobRun:
             stderr=folder / ERR,
             if_orphaned=if_orphaned,
             passes_on=self._policy.passes_on,
+            reads_stdin=not job.bundled,
         )
         pid, hang_after, least = self._running.pid, self._policy.hang_after, self._policy.least
         agreement = self._policy.agreement
