@@ -180,7 +180,7 @@ def _job_folders(name: str) -> tuple[Path, ...]:
                 return job_folders(folder, place)
         except (KeyError, TypeError, ValueError, OSError):
             break
-    raise UsageError(f"--trace {quote(name)} is not a run folder that ddpdoctor kept")
+    raise UsageError(f"{quote(name)} is not a run folder that ddpdoctor kept")
 
 
 def _checkpoint_dir(options: CheckOptions) -> str:

@@ -204,8 +204,9 @@ def _without_variables(given: Process, processes: Sequence[Process]) -> Job:
 def _why_not(given: Process) -> str:
     name = given.command[0] if given.command else "a kernel thread"
     if not given.environ and given.user:
+        users = " or ".join(dict.fromkeys((given.user, "root")))
         return (
-            f"process {given.pid} ({name}) is {given.user}'s and may not be inspected: run as {given.user} or root, "
+            f"process {given.pid} ({name}) is {given.user}'s and may not be inspected: run as {users}, "
             "in a container with --cap-add SYS_PTRACE"
         )
     return f"process {given.pid} ({name}) and its children do not run Python"

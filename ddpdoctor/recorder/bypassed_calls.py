@@ -173,6 +173,7 @@ def _watch_call(parts: Parts, kind: Any, original: Callable[..., Any]) -> Callab
 
     @functools.wraps(original)
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        begun = None
         try:
             # What was inherited is looked up again: tracers replace it for a while.
             if inherited and (training.busy or is_compiling()):
@@ -183,15 +184,13 @@ def _watch_call(parts: Parts, kind: Any, original: Callable[..., Any]) -> Callab
             begun = parts.begin(self, (args, kwargs))
             if begun is None:
                 return forward(*args, **kwargs)
-            try:
-                result = forward(*args, **kwargs)
-            except BaseException as error:
+            result = forward(*args, **kwargs)
+        except BaseException as error:
+            leave_out(error)
+            if begun is not None:
                 finish(begun, None, error)
-                raise
-            finish(begun, result, None)
-            return result
-        except BaseException as passing:
-            leave_out(passing)
             raise
+        finish(begun, result, None)
+        return result
 
     return __call__

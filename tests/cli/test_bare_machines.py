@@ -43,8 +43,8 @@ mount --move {folder}/dev /dev
 """
 READ_ONLY = """
 for folder in / /dev/shm /tmp /var/tmp {work}; do
-    mount --bind $folder $folder
-    mount -o remount,bind,ro $folder
+    mount --bind "$folder" "$folder"
+    mount -o remount,bind,ro "$folder"
 done
 mount -t tmpfs none {folder}
 cd {work}

@@ -158,6 +158,12 @@ def test_a_process_alone_is_a_job_of_one():
             "process 11 (vim) is alice's and may not be inspected: run as alice or root, in a container with "
             "--cap-add SYS_PTRACE",
         ),
+        (
+            11,
+            Process(11, ("init",), "root", 1),
+            "process 11 (init) is root's and may not be inspected: run as root, in a container with "
+            "--cap-add SYS_PTRACE",
+        ),
         (12, Process(12, (), "", 2), "process 12 (a kernel thread) and its children do not run Python"),
     ],
 )

@@ -42,19 +42,16 @@ class _Groups:
     def watch_init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            # Written down before, too: a rank that never gets past it has to be seen.
+            joining = self.joining(args, kwargs)
             try:
-                # Written down before, too: a rank that never gets past it has to be seen.
-                joining = self.joining(args, kwargs)
-                try:
-                    result = original(*args, **kwargs)
-                except BaseException as error:
-                    self.refused(joining, error)
-                    raise
-                self.joined(joining)
-                return result
-            except BaseException as passing:
-                leave_out(passing)
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                leave_out(error)
+                self.refused(joining, error)
                 raise
+            self.joined(joining)
+            return result
 
         return init_process_group
 

@@ -27,19 +27,16 @@ def _watch_run(session: Session, original: Callable[..., Any]) -> Callable[..., 
     @functools.wraps(original)
     def run(self: Any) -> Any:
         try:
-            try:
-                result = original(self)
-            except SystemExit as end:
-                _tell_end(session, "exit", None, exit_status(end.code))
-                raise
-            except BaseException as error:
+            result = original(self)
+        except BaseException as error:
+            leave_out(error)
+            if isinstance(error, SystemExit):
+                _tell_end(session, "exit", None, exit_status(error.code))
+            else:
                 _tell_end(session, "exception", error, 1)
-                raise
-            _tell_end(session, "returned", None, 0)
-            return result
-        except BaseException as passing:
-            leave_out(passing)
             raise
+        _tell_end(session, "returned", None, 0)
+        return result
 
     return run
 
@@ -57,14 +54,12 @@ def _watch_wrap(session: Session, original: Callable[..., Any]) -> Callable[...,
     @functools.wraps(original)
     def _wrap(*args: Any, **kwargs: Any) -> Any:
         try:
-            try:
-                return original(*args, **kwargs)
-            except SystemExit as end:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            leave_out(error)
+            if isinstance(error, SystemExit):
                 # It has caught the function's exception, put its text into a file and asked to exit.
-                _tell_wrapped(session, end.__context__)
-                raise
-        except BaseException as passing:
-            leave_out(passing)
+                _tell_wrapped(session, error.__context__)
             raise
 
     return _wrap

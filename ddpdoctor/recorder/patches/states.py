@@ -48,24 +48,21 @@ class _Watch:
     def wrap(self, kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def load_state_dict(owner: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            # One that holds others, a SequentialLR for instance, counts once.
+            self.depth += 1
+            error, result = None, None
             try:
-                # One that holds others, a SequentialLR for instance, counts once.
-                self.depth += 1
-                error, result = None, None
-                try:
-                    result = original(owner, state_dict, *args, **kwargs)
-                except BaseException as raised:
-                    error = raised
-                    raise
-                finally:
-                    self.depth -= 1
-                    if not self.depth:
-                        strict = bool(args[0] if args else kwargs.get("strict", True))
-                        self.tell(kind, owner, state_dict, strict, result, error)
-                return result
-            except BaseException as passing:
-                leave_out(passing)
+                result = original(owner, state_dict, *args, **kwargs)
+            except BaseException as raised:
+                leave_out(raised)
+                error = raised
                 raise
+            finally:
+                self.depth -= 1
+                if not self.depth:
+                    strict = bool(args[0] if args else kwargs.get("strict", True))
+                    self.tell(kind, owner, state_dict, strict, result, error)
+            return result
 
         return load_state_dict
 
