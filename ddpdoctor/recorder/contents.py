@@ -8,12 +8,19 @@ import os
 import zlib
 from array import array
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 from . import fingerprint
 from .lengths import Lengths, is_plain
 
-_NAMES = ("samples", "imgs", "files", "paths", "data", "targets", "labels", "tensors", "images")
+_ADDS = ("append", "extend", "insert", "add", "pop", "clear", "update", "setdefault")
+"""Methods by which a dataset notes something while it is read."""
+_BY_NAME = {"getattr", "vars", "__dict__", "__getattribute__"}
+"""What may read any attribute."""
+_ABSTRACT = "Dataset.__getitem__"
+"""torch's, which raises."""
+_OF_OWNER = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "STORE_ATTR")
 _MOST_COLUMNS = 8
 """Of a TensorDataset; a longer list of tensors holds a sample in each."""
 _MOST_ELEMENTS = 20_000
@@ -44,30 +51,98 @@ def innermost(dataset: Any, torch: Any, lengths: Lengths) -> tuple[Any, array[in
     subset, base = torch.utils.data.Subset, torch.utils.data.Dataset
     places: array[int] | None = None
     for _ in range(_DEEPEST):
-        fields = getattr(dataset, "__dict__", {})  # a list has none
-        inner = fields.get("dataset", fields.get("subset"))
         if isinstance(dataset, subset) and is_plain(dataset.indices):
             indices = array("q", map(operator.index, dataset.indices))
             places = indices if places is None else array("q", [indices[place] for place in places])
-        elif not isinstance(inner, base) or not _same_length(inner, dataset, lengths):
+            dataset = dataset.dataset
+            continue
+        held = _held(dataset)
+        wrapped = [it for it in held.values() if isinstance(it, base) and _same_length(it, dataset, lengths)]
+        if len(wrapped) != 1:
             break
-        dataset = inner
+        dataset = wrapped[0]
     return dataset, places
+
+
+def _held(dataset: Any) -> dict[str, Any]:
+    """The attributes that its samples may be made of: those that ``__getitem__`` reads, where that can be told."""
+    fields: dict[str, Any] = getattr(dataset, "__dict__", {})  # a list has none
+    names = _read_by(type(dataset), "__getitem__")
+    return fields if names is None else {name: value for name, value in fields.items() if name in names}
+
+
+def _read_by(kind: type, method: str) -> set[str] | None:
+    """The attributes of its object that a method reads, by itself or by other methods; None where it may read any."""
+    waiting, visited, names = [method], set[str](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        visited.add(name)
+        functions = [vars(base)[name] for base in kind.__mro__ if name in vars(base)]
+        functions = [it for it in functions if getattr(it, "__qualname__", "") != _ABSTRACT]
+        if name == method and (not functions or None in map(_code_of, functions)):
+            return None
+        for code in map(_code_of, functions):
+            for part in _with_inner(code) if code is not None else ():
+                read = _read_in(part, code.co_varnames[0] if code is not None and code.co_argcount else "")
+                if read is None:
+                    return None
+                names |= read
+                waiting += [it for it in read if it not in visited and it not in waiting]
+    return names
+
+
+def _code_of(function: Any) -> CodeType | None:
+    """The code of a method or a property."""
+    function = getattr(function, "fget", getattr(function, "__func__", function))
+    code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
+    return code if isinstance(code, CodeType) else None
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _with_inner(constant)
+
+
+def _read_in(code: CodeType, owner: str) -> set[str] | None:
+    """The attributes of its owner that some code reads; None where the owner is given to something else."""
+    if not _BY_NAME.isdisjoint(code.co_names):
+        return None
+    names = set[str]()
+    steps = [it for it in dis.get_instructions(code) if it.opname != "CACHE"]
+    for step, after, later in zip(steps, [*steps[1:], None], [*steps[2:], None, None], strict=True):
+        loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) or owner not in loaded:
+            continue
+        if owner in code.co_cellvars and after is not None and after.opname == "BUILD_TUPLE":
+            continue  # for a function inside, whose own code is read
+        is_attribute = after is not None and after.opname in _OF_OWNER
+        if loaded[-1] != owner or not is_attribute:
+            return None
+        adds = later is not None and later.opname in _OF_OWNER and later.argval in _ADDS
+        if after is not None and after.opname != "STORE_ATTR" and not adds:
+            names.add(after.argval)
+    return names
 
 
 def content(dataset: Any, torch: Any, lengths: Lengths) -> str | None:
     """The fingerprint; None where the dataset keeps nothing that tells."""
     parts: list[str] = []
-    several = getattr(dataset, "__dict__", {}).get("datasets")
-    for part in several if several and type(several) in (list, tuple) else (dataset,):
+    base = torch.utils.data.Dataset
+    lists = (it for it in _held(dataset).values() if type(it) in (list, tuple) and it)
+    several = next((it for it in lists if isinstance(it[0], base)), None)
+    for part in several or (dataset,):
         parts += _of_one(part, torch, lengths)
     return f"{zlib.crc32(' '.join(parts).encode()):08x}" if parts else None
 
 
 def _of_one(dataset: Any, torch: Any, lengths: Lengths) -> list[str]:
     parts = []
-    for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
-        if is_plain(value) and (name in _NAMES or _same_length(value, dataset, lengths)):
+    held = _held(dataset)
+    of_samples = held is not getattr(dataset, "__dict__", {})
+    for name, value in sorted(held.items()):
+        if is_plain(value) and (of_samples or _same_length(value, dataset, lengths)):
             parts += [f"{name}={part}" for part in _parts(value, torch)]
     return parts
 

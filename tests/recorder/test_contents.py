@@ -18,6 +18,43 @@ class Holds(Dataset):
         return 100
 
 
+class Reads(Holds):
+    """Its samples are made of two attributes, through a method and a property; it notes what it has read."""
+
+    @property
+    def labels(self):
+        return self.kept
+
+    def _row(self, index):
+        return self.tokens[index : index + 4]
+
+    def __getitem__(self, index):
+        self.noted.append(index)
+        self.last = index
+        return [self._row(index) for _ in range(2)], self.labels[index]
+
+
+class GivesItself(Holds):
+    def __getitem__(self, index):
+        return loaded_by_somebody(self, index)
+
+
+class ByName(Holds):
+    def __getitem__(self, index):
+        return getattr(self, "left" if index % 2 else "right")[index]
+
+
+class Around(Dataset):
+    def __init__(self, another):
+        self.another, self.never_read = another, TensorDataset(torch.rand(10))
+
+    def __len__(self):
+        return len(self.another)
+
+    def __getitem__(self, index):
+        return self.another[index]
+
+
 class Transformed(Dataset):
     def __init__(self, dataset):
         self.dataset = dataset
@@ -60,6 +97,32 @@ def test_values_drawn_by_each_rank_differ():
     for one, same, other in zip(*map(list, (drawn(1), drawn(1), drawn(2))), strict=True):
         assert content(one) == content(same) is not None
         assert content(one) != content(other)
+
+
+def reads(kind=Reads, **changes):
+    held = {"tokens": torch.arange(300), "kept": list(range(100)), "noted": [], "mine": list(range(100))}
+    return content(kind(**(held | changes)))
+
+
+def test_an_attribute_that_no_sample_is_made_of_tells_nothing():
+    """Ranks train on the same samples, though each keeps a list of its own."""
+    assert reads() == reads(mine=list(range(100, 200))) is not None
+    assert reads() == reads(noted=[3, 1, 2], samples=list(range(100, 200)), data=torch.rand(100))
+
+
+def test_whatever_samples_are_made_of_tells():
+    assert reads() != reads(tokens=torch.arange(1, 301))
+    assert reads() != reads(kept=[*range(99), 0])
+
+
+@pytest.mark.parametrize("kind", [GivesItself, ByName])
+def test_of_a_class_that_may_read_anything_all_that_is_as_long_tells(kind):
+    assert reads(kind) != reads(kind, mine=list(range(100, 200)))
+
+
+def test_what_wraps_a_dataset_is_known_by_what_it_reads():
+    data = TensorDataset(torch.rand(10))
+    assert contents.innermost(Around(data), torch, Lengths())[0] is data
 
 
 def test_where_objects_lie_in_memory_does_not_tell():
