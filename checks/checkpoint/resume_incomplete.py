@@ -11,12 +11,11 @@ from ddpdoctor.text import ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, by_line, files, on_ranks
+from ddpdoctor.trace.rank_guards import program_of
 from ddpdoctor.trace.recording import Recording
 
 NOT_DONE = ("max", "num", "total", "best", "per_")
 """Words by which a checkpoint's epoch is not the one that it was saved in."""
-EPOCH_NAMES = ("epoch", "ep", "epoch_idx", "cur_epoch", "current_epoch")
-"""What scripts call the epoch that they train."""
 KINDS = {"optimizer": ("optim", "opt_"), "scheduler": ("sched",), "scaler": ("scaler",)}
 """What has a state of its own, and the beginnings of words by which checkpoints call it."""
 
@@ -307,19 +306,20 @@ def _samplers_are_told(recording: Recording) -> bool:
 
 
 def _epoch_of(recording: Recording, pass_: Pass) -> float | None:
-    """The epoch of a training pass: what its sampler was told, and otherwise the script's own variable, of the first
-    pass alone. None where that is not known."""
+    """The epoch of a training pass: what its sampler was told, and otherwise what the loop around it counts, of the
+    first pass alone. None where that is not known."""
     if _samplers_are_told(recording):
         return pass_.sampler.epoch if pass_.sampler else None
     if pass_.begin > recording.training_passes[0].begin or not recording.steps:
         return None
-    begun = recording.steps[0].index
+    begun, at = recording.steps[0].index, pass_.at
+    counted = program_of(at, {0: recording}).counted_around(at) if at else frozenset()
     values = {
         value
         for event in recording.events(LoopNumbers)
         if event.step == begun
         for name, value in event.values.items()
-        if name in EPOCH_NAMES
+        if event.at is not None and (event.at.function, name) in counted
     }
     return values.pop() if len(values) == 1 else None
 

@@ -14,6 +14,7 @@ from ddpdoctor.program.files import (
     LOOPS,
     File,
     Function,
+    Loop,
     lines,
     modules_of,
     name_of_scope,
@@ -334,6 +335,27 @@ class Program:
         except RecursionError:
             return []
 
+    def counted_around(self, where: Where) -> frozenset[tuple[str, str]]:
+        """What the innermost loop around a line counts, or one around the calls that alone lead to it: the variables,
+        each with its function."""
+        visited: set[Where] = set()
+        calls = [where]
+        while len(calls) == 1 and calls[0] not in visited:
+            at = calls[0]
+            visited.add(at)
+            file = self.file(at)
+            scope = file.function_at(at.line) if file else None
+            around = file.statements_at(at.line) if file else []
+            loops = [
+                it
+                for it in reversed(around)
+                if isinstance(it, LOOPS) and it.lineno != where.line and file and file.scopes[it] is scope
+            ]
+            if loops and scope is not None:
+                return frozenset((name_of_scope(scope), name) for name in _counted(loops[0]))
+            calls = self.callers(at)
+        return frozenset()
+
     def guard(self, where: Where | None) -> Condition | None:
         """The condition on the rank that a line stands under, in its function."""
         return next((it for it in self.conditions(where) if it.by_rank), None)
@@ -472,6 +494,18 @@ class Program:
 @cache
 def _program(script: str) -> Program:
     return Program(script)
+
+
+def _counted(loop: Loop) -> set[str]:
+    """The variables that a loop changes from turn to turn, by its head or in its body."""
+    if not isinstance(loop, ast.While):
+        return {it.id for it in ast.walk(loop.target) if isinstance(it, ast.Name)}
+    changed = {
+        it.target.id
+        for it in ast.walk(loop)
+        if isinstance(it, ast.AugAssign) and isinstance(it.target, ast.Name)
+    }
+    return changed & {it.id for it in ast.walk(loop.test) if isinstance(it, ast.Name)}
 
 
 def _put_together(node: object) -> list[ast.expr]:

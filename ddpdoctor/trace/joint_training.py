@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace.recording import Recording
 
-_DATA_DIMENSIONS = ("dp", "data", "shard", "replic")
-"""What the names of dimensions of a device mesh contain whose ranks have data of their own."""
-
 
 def averaging_group(recording: Recording) -> tuple[int, ...] | None:
     """The ranks with which a rank averages gradients; None where that is every rank, or not known."""
@@ -36,10 +33,12 @@ def group_size(group: Mapping[int, Recording]) -> int:
 def dividing_groups(recording: Recording) -> list[GroupEvent]:
     """The groups of fewer ranks among which a sampler may divide: the ranks of all others share their batches.
 
-    Those of a tensor group do; those of a dimension of the device mesh that is one of data by its name do not.
+    Those of a tensor group do; those of a dimension of the device mesh over which gradients are averaged do not.
     """
     made = [group for group in recording.group_events("new_group") if group.rank not in (None, -1)]
-    of_data = [group for group in made if group.mesh and any(word in group.mesh for word in _DATA_DIMENSIONS)]
+    averaging = {call.group for call in recording.collectives if call.gradient_of}
+    averaging |= {wrapper.ranks for wrapper in recording.wrappers}
+    of_data = [group for group in made if group.mesh and group.ranks and tuple(group.ranks) in averaging]
     return [
         group for group in made if all(set(data.ranks or ()) <= set(group.ranks or ()) for data in of_data)
     ]

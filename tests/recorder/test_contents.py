@@ -34,9 +34,13 @@ class Reads(Holds):
         return [self._row(index) for _ in range(2)], self.labels[index]
 
 
+def loaded(dataset, index):
+    return dataset.mine[index]
+
+
 class GivesItself(Holds):
     def __getitem__(self, index):
-        return loaded_by_somebody(self, index)
+        return loaded(self, index)
 
 
 class ByName(Holds):

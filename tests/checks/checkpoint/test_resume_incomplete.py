@@ -1,6 +1,8 @@
+from pathlib import Path
+
 import pytest
 
-from ddpdoctor.model import Finding, Source
+from ddpdoctor.model import Finding, Source, Where
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.trace.record import Record
@@ -157,14 +159,41 @@ def test_an_epoch_that_was_done_is_repeated():
     assert finding.headline == "ranks 0-1 train on epoch 1 again after resuming from 'last.pt'"
 
 
+FOR = """\
+def train(loader):
+    for x in loader:
+        pass
+for n1 in range(3):
+    for epoch_of_fold in [7]:
+        pass
+    train(loader)
+"""
+WHILE = """\
+n1, epoch = 1, 7
+while n1 < 3:
+    for x in loader:
+        pass
+    n1 += 1
+"""
+
+
+@pytest.mark.parametrize(("script", "line"), [(FOR, 2), (WHILE, 3)], ids=["for", "while"])
 @pytest.mark.parametrize(("own", "saved", "repeats"), [(1, 1, True), (2, 2, False), (1, 2, False)])
-def test_an_epoch_that_no_sampler_is_told_is_the_scripts_own(own: int, saved: int, repeats: bool) -> None:
+def test_an_epoch_that_no_sampler_is_told_is_what_the_loop_around_counts(
+    tmp_path: Path, script: str, line: int, own: int, saved: int, repeats: bool
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(script)
+
     def untold(rank, one):
-        passes = tuple(replace(pass_, sampler=replace(pass_.sampler, epoch=0)) for pass_ in one.passes)
-        numbers = LoopNumbers(1, one.steps[0].index, where(44), {"epoch": own, "epochs": 9})
+        passes = tuple(
+            replace(pass_, sampler=replace(pass_.sampler, epoch=0), at=Where(str(file), line))
+            for pass_ in one.passes
+        )
+        values = {"n1": own, "epoch": 7, "epoch_of_fold": 7, "epochs": 9}
+        numbers = LoopNumbers(1, one.steps[0].index, Where(str(file), 5, "<module>"), values)
         save = replace(SAVE, entries=LOAD.entries, numbers={"epoch": saved}, begin=one.passes[0].end + 0.01)
-        record = Record.made(numbers)
-        return replace(one, passes=passes, saves=(save,), record=record)
+        return replace(one, passes=passes, saves=(save,), record=Record.made(numbers))
 
     load = replace(LOAD, numbers={"epoch": 1})
     trace = resuming("module", "optimizer", "scheduler", load=load, change=untold)

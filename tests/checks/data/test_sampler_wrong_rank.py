@@ -1,6 +1,9 @@
+import pytest
+
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.process import GroupEvent, Raised
+from ddpdoctor.recorder.events.training import Collective
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
 from tests.support.recordings import recorded, recording, replace, trace, where
@@ -66,6 +69,22 @@ def test_a_group_that_was_made_for_it_is_right():
         return replace(one, groups=(*one.groups, made))
 
     passed("DD105", Source.RUN, claiming((0, 2), (0, 2), (1, 2), (1, 2), change=grouped))
+
+
+@pytest.mark.parametrize("names", [("data", "tensor"), ("n1", "n2"), ("tensor", "dp_like")])
+@pytest.mark.parametrize("by_data", [True, False])
+def test_a_dimension_of_a_mesh_is_one_of_data_where_gradients_are_averaged_over_it(names, by_data):
+    def meshed(rank, one):
+        ranks = ((rank % 2, rank % 2 + 2), (rank // 2 * 2, rank // 2 * 2 + 1))
+        made = [
+            GroupEvent("new_group", 1.0, where(22), rank=own.index(rank), size=2, ranks=own, mesh=name)
+            for own, name in zip(ranks, names, strict=True)
+        ]
+        call = Collective(1.5, where(49), "all_reduce", group=ranks[0], gradient_of="weight")
+        return replace(one, wrappers=(), groups=(*one.groups, *made), collectives=(call,))
+
+    places = ((0, 2), (0, 2), (1, 2), (1, 2)) if by_data else ((0, 2), (1, 2), (0, 2), (1, 2))
+    (passed if by_data else only_finding)("DD105", Source.RUN, claiming(*places, change=meshed))
 
 
 def test_no_distributed_sampler_is_skipped():
