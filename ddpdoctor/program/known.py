@@ -163,6 +163,11 @@ MAKE_GROUPS = frozenset(
 """Libraries with functions that make and destroy process groups for their users."""
 
 
+def is_module(name: str) -> bool:
+    """Whether a class of a library is a module: torch's own, ``LightningModule``, ``PreTrainedModel``."""
+    return name.startswith("torch.nn.") or name.endswith(("Module", "Model"))
+
+
 def averages_weights(name: str) -> bool:
     """Whether it makes what averages weights over ranks from time to time."""
     return name.startswith("torch.distributed.algorithms.model_averaging.") or name in (

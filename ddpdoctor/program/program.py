@@ -22,7 +22,7 @@ from ddpdoctor.program.files import (
     read,
 )
 from ddpdoctor.program.flow import Context, Entity, Flow, Point, argument, arguments
-from ddpdoctor.program.known import ENDS, Origin
+from ddpdoctor.program.known import ENDS, Origin, is_module
 
 
 @dataclass(frozen=True)
@@ -408,6 +408,13 @@ class Program:
                 for target in targets if value is not None else ():
                     if isinstance(target, ast.Attribute | ast.Subscript) and value is not None:
                         yield Expression(self, file, target), Expression(self, file, value)
+
+    def modules(self) -> Iterator[tuple[File, ast.ClassDef]]:
+        """The classes that derive from a module of torch, or from one of a library that is built on it."""
+        for file in self.files.values():
+            for node in file.classes:
+                if any(map(is_module, self.flow.library_bases(Entity(node, file)))):
+                    yield file, node
 
     def classes(self, expression: Expression) -> frozenset[str]:
         """The classes of libraries that a value has, or whose subclass; of what a library gave, the function."""

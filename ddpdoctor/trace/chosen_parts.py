@@ -3,38 +3,25 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.syntax import FUNCTIONS, called_name, modules_of, own_nodes, parsed
+from ddpdoctor.program import Program
+from ddpdoctor.program.files import FUNCTIONS, own_nodes
+from ddpdoctor.program.flow import name_called as called_name
 
 _OF_ALL = ("range", "enumerate", "zip", "reversed", "items", "values", "keys", "children", "modules")
 """Loops over these take every part."""
-_MODULE = re.compile(r"^(?:torch\.)?nn\.|(?:Module|Model)$")
-"""A class that modules of the script have for a base."""
 
 
 def chosen_part(script: str) -> Where | None:
     """A line that calls one of several layers in a condition that is computed, or by an index that is."""
-    classes = [
-        (file, node)
-        for file in modules_of(script)
-        for node in ast.walk(parsed(file) or ast.Module([], []))
-        if isinstance(node, ast.ClassDef)
-    ]
-    bases = {node.name: [ast.unparse(base) for base in node.bases] for _, node in classes}
-    for file, definition in classes:
-        for method in _of_forward(definition) if _is_module(definition.name, bases) else ():
+    program = Program.of(script)
+    for file, definition in program.modules():
+        for method in _of_forward(definition):
             for line in _chosen(method):
-                return Where(file, line, f"{definition.name}.{method.name}")
+                return Where(file.path, line, f"{definition.name}.{method.name}")
     return None
-
-
-def _is_module(name: str, bases: Mapping[str, list[str]], below: frozenset[str] = frozenset()) -> bool:
-    """Whether a class of the script, or a base of it, has a base that is a module."""
-    above = () if name in below else bases.get(name.rpartition(".")[2], ())
-    return any(_MODULE.search(base) or _is_module(base, bases, below | {name}) for base in above)
 
 
 def _of_forward(definition: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

@@ -44,12 +44,15 @@ ALL_USED = {
 }
 
 
+IMPORTS = "import model, torch; from torch import nn; from transformers import BertPreTrainedModel\n"
+
+
 @pytest.fixture
 def line_of(tmp_path):
     def read(forward, head="class Net(nn.Module):\n    def forward(self, x):"):
         script = tmp_path / "train.py"
         body = textwrap.indent(textwrap.dedent(forward), "        ")
-        script.write_text(f"import model\n{head}{body}        return x\n")
+        script.write_text(f"{IMPORTS}{head}{body}        return x\n")
         part = chosen_part(str(script))
         return part and script.read_text().splitlines()[part.line - 1]
 
@@ -83,10 +86,11 @@ def test_what_is_part_of_a_models_forward(line_of, head):
     "head",
     [
         "class Compose:\n    def __call__(self, x):",
+        "class BaseModule: ...\nclass Net(BaseModule):\n    def forward(self, x):",
         "class Net(Net):\n    def forward(self, x):",
         "class Net(nn.Module):\n    def prune(self, x):",
     ],
-    ids=["transforms", "a base that is not known", "another method"],
+    ids=["transforms", "a base with the name of one", "a base that is not known", "another method"],
 )
 def test_what_is_no_part_of_a_models_forward(line_of, head):
     assert line_of(CHOSEN["layers left out at random"], head) is None
