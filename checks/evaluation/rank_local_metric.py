@@ -36,7 +36,8 @@ class RankLocalMetric(Check):
     What it finds:
         Evaluations that are divided among the ranks, by a sampler or by hand, after which one rank prints the result,
         chooses the best checkpoint or steps a scheduler by it, while nothing was reduced or gathered over the ranks
-        since the evaluation began; and a metric that a function prints, or returns to who prints it, without reducing
+        since the evaluation began; a sum over a rank's part that each prints over the length of the whole set; and a
+        metric that a function prints, or returns to who prints it, without reducing
         it, beside another one that it reduces. Evaluation of the whole set on one rank or on each, results gathered by
         any collective, through files of each rank's own, or by a metric library, are left alone.
 
@@ -113,6 +114,8 @@ class Evaluation:
     """Whether no DataLoader told that these are held-out samples: then more has to."""
     loop: Where | None = None
     loader: int = -1
+    of_one_dataset: bool = False
+    """Whether each rank has evaluated fewer samples than its dataset has."""
     reduced: str = "nothing"
     """What is reduced, for a headline; ``loss not`` where that is one of several metrics."""
 
@@ -158,8 +161,16 @@ def _evaluation(shared: Round) -> Evaluation:
     windows = {rank: _window(recording, shared.passes[rank]) for rank, recording in shared.recordings.items()}
     ended = {rank: pass_.end for rank, pass_ in shared.passes.items() if pass_.end is not None}
     first = next(iter(shared.passes.values()))
+    drawn = max(map(len, (shared.indices or {}).values()), default=0)
     return Evaluation(
-        shared.recordings, windows, _part(shared), shared.about, ended, loop=first.at, loader=first.loader
+        shared.recordings,
+        windows,
+        _part(shared),
+        shared.about,
+        ended,
+        loop=first.at,
+        loader=first.loader,
+        of_one_dataset=0 < drawn < (shared.loader.samples or 0) and first.ended == "exhausted",
     )
 
 
@@ -260,8 +271,9 @@ def _gravest(evaluations: Iterable[Evaluation]) -> list[tuple[Evaluation, Mappin
 
 
 def _uses(evaluation: Evaluation, look: _Look) -> dict[int, Use]:
-    """What ranks do by their own number; that every rank prints its own is no use of it."""
-    prints = look not in (_scheduled, _chosen)
+    """What ranks do by their own number; that every rank prints its own is no use of it, unless it is a part of what
+    the whole set is divided by."""
+    prints = look in (_printed, _printed_as_whole)
     windows = dict(evaluation.windows)
     if prints:
         windows |= {rank: (begin, windows[rank][1]) for rank, begin in evaluation.ended.items()}
@@ -270,7 +282,7 @@ def _uses(evaluation: Evaluation, look: _Look) -> dict[int, Use]:
         for rank, recording in evaluation.recordings.items()
         if (use := look(evaluation, recording, *windows[rank]))
     }
-    return {} if prints and len(uses) == len(evaluation.recordings) else uses
+    return {} if look is _printed and len(uses) == len(evaluation.recordings) else uses
 
 
 def _scheduled(evaluation: Evaluation, recording: Recording, begin: float, end: float) -> Use | None:
@@ -308,5 +320,16 @@ def _printed(evaluation: Evaluation, recording: Recording, begin: float, end: fl
     return found.get(result) if result is not False else None
 
 
-_LOOKS: tuple[_Look, ...] = (_scheduled, _chosen, _printed)
+def _printed_as_whole(evaluation: Evaluation, recording: Recording, begin: float, end: float) -> Use | None:
+    """A sum over the rank's part, which is printed over the length of the whole dataset."""
+    printed = (it for it in recording.events(Printed) if begin <= it.time < end)
+    for line in printed if evaluation.of_one_dataset else ():
+        if METRIC.search(line.text) and evaluation.results.divides_by_dataset(line.at):
+            sums = "{} over the length of the whole set"
+            one_rank, several = sums.format("prints its own sum"), sums.format("print their own sums")
+            return Use(one_rank, several, line.at, quote(shorten(line.text)))
+    return None
+
+
+_LOOKS: tuple[_Look, ...] = (_scheduled, _chosen, _printed, _printed_as_whole)
 """The gravest first."""

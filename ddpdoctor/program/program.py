@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -119,6 +119,17 @@ class Expression:
     def called(self) -> frozenset[str]:
         """The qualified names of what it calls; none where it is no call."""
         return self.program.called(self) if self.is_call else frozenset()
+
+    def is_attribute(self, name: str) -> bool:
+        """Whether it is an attribute of this name."""
+        return isinstance(self.node, ast.Attribute) and self.node.attr == name
+
+    def quotient(self) -> list[tuple[Expression, Expression]]:
+        """What is divided, and by what; nothing where it is no quotient."""
+        node = self.node
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+            return []
+        return [(self.inner(node.left), self.inner(node.right))]
 
     @property
     def added_to(self) -> str:
@@ -450,6 +461,13 @@ class Program:
         """The qualified names of what a call may call; of an object ``Class.__call__``."""
         found = self.flow.called(Point(call.node, call.file, call.context))
         return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in found)
+
+    def is_given_to(self, value: Expression, names: Collection[str], parameter: str) -> bool:
+        """Whether calls of these functions are given the very value as their first parameter."""
+        calls = (it for it in self.every_call() if not it.called.isdisjoint(names))
+        given = (it.argument(0, parameter) for it in calls)
+        nodes = {it.node for argued in given if argued for it in self.values(argued) if it}
+        return any(it.node in nodes for it in self.values(value) if it)
 
     def pieces(self, value: Expression) -> Iterator[Expression]:
         """See :meth:`Expression.pieces`."""

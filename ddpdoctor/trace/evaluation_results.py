@@ -85,6 +85,17 @@ class EvaluationResults:
             return True, self._name(result)
         return (False if found and all(is_result is False for is_result, _ in found) else None), ""
 
+    def divides_by_dataset(self, at: Where | None) -> bool:
+        """Whether a line is given a result of this rank alone over the length of the dataset."""
+        calls = self.program.calls_at(at) if self.program else []
+        values = (value for call in calls for given in call.arguments for value in given.pieces())
+        return any(
+            self._is_result(dividend) and any(map(_is_length_of_dataset, divisor.made_of()))
+            for value in values
+            for part in value.made_of(_counts)
+            for dividend, divisor in part.quotient()
+        )
+
     def decision(self, at: Where | None) -> Where | None:
         """The condition that a line is reached by and that goes by a result of this rank alone."""
         conditions = self.program.conditions_leading_to(at) if self.program and at else []
@@ -129,6 +140,14 @@ class EvaluationResults:
 
 def _lines(places: Iterable[Where | None]) -> frozenset[Where]:
     return frozenset(Where(it.file, it.line) for it in places if it is not None)
+
+
+def _is_length_of_dataset(part: Expression) -> bool:
+    """Whether it is the length of what is given to a DataLoader, or of a DataLoader's ``dataset``."""
+    held = part.argument(0, "") if "builtins.len" in part.called else None
+    return held is not None and (
+        held.is_attribute("dataset") or held.program.is_given_to(held, LOADERS, "dataset")
+    )
 
 
 def _counts(part: Expression) -> bool:

@@ -145,7 +145,15 @@ for x, y in b:  # evaluates
 def of_script(tmp_path):
     """Makes a run of a script: each rank evaluates its part, rank 0 does something by the lines that are marked."""
 
-    def make(use, exchange=None, own=("used",), by_hand=False, forward="forward", **scripts):
+    def make(
+        use,
+        exchange=None,
+        own=("used",),
+        by_hand=False,
+        forward="forward",
+        printing=lambda rank: rank == 0,
+        **scripts,
+    ):
         text = scripts.get("script", SCRIPT).replace("{use}", use)
         file = tmp_path / "train.py"
         file.write_text(text)
@@ -163,9 +171,9 @@ def of_script(tmp_path):
                     replace(loader, at=at("held out")),
                 )
                 made = replace(made, passes=(*passes, replace(last, at=at("evaluates"))), loaders=loaders)
-            forwards = [Forward(10.5, at(forward), 0, grad=False, training=False, input=f"input {rank}")]
+            forwards = [Forward(10.5, at("forward"), 0, grad=False, training=False, input=f"input {rank}")]
             calls = [Collective(11.1, at(exchange), "all_reduce", shape=())] if exchange else []
-            done = [] if rank else [Printed(11.5, at(mark), "0.75 of 3.5") for mark in own]
+            done = [] if not printing(rank) else [Printed(11.5, at(mark), "0.75 of 3.5") for mark in own]
             saves = (
                 (Save("/jobs/kept.pt", at("saved"), 11.6, 11.7),) if "# saved" in text and not rank else ()
             )
@@ -262,6 +270,30 @@ def test_a_result_beside_one_that_is_reduced(of_script, use, name):
     else:
         headline = only_finding("DD502", Source.RUN, trace).headline
         assert headline.endswith(f"with {name} not reduced over the ranks")
+
+
+@pytest.mark.parametrize(
+    ("use", "is_of_whole"),
+    [
+        ("print(c / len(b.dataset))  # used", True),
+        ("z = 100 * c / len(data)\nprint(f'{z:.2f}')  # used", True),
+        ("print(c / k)  # used", False),
+        ("print(c / len(b))  # used", False),
+        ("print(c / len(b.sampler))  # used", False),
+        ("print(t / len(data))  # used", False),
+        ("dist.all_reduce(c)  # sums\nprint(c / len(data))  # used", False),
+    ],
+)
+def test_each_rank_prints_its_own_sum_over_the_length_of_the_whole_set(of_script, use, is_of_whole):
+    exchange = "sums" if "# sums" in use else None
+    trace = of_script(use, exchange=exchange, printing=lambda rank: True)
+    if is_of_whole:
+        finding = only_finding("DD502", Source.RUN, trace)
+        assert finding.headline.startswith(
+            "ranks 0-1 print their own sums over the length of the whole set after an evaluation of 8 of 16"
+        )
+    else:
+        passed("DD502", Source.RUN, trace)
 
 
 SHARED = """\
