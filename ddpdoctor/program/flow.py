@@ -915,7 +915,7 @@ class Flow:
             if isinstance(referent, str):
                 self._of_library(point, node, referent, made)
             elif isinstance(referent.node, FUNCTIONS) and referent.node.name != "__init__":
-                made.parts += [Point(it, referent.file) for it in _tests_of_returns(referent)]
+                made.parts += [Point(it, referent.file) for it in tests_of_returns(referent)]
             else:
                 made.leaves.append(
                     Leaf(Origin.EQUAL, referent.node.name if hasattr(referent.node, "name") else "")
@@ -1081,9 +1081,11 @@ def returned(function: Function) -> list[ast.expr]:
     return [value for value in found if value is not None]
 
 
-def _tests_of_returns(called: Entity) -> list[ast.expr]:
+def tests_of_returns(called: Entity) -> list[ast.expr]:
     """The conditions that decide what a function returns."""
     function = called.node
+    if not isinstance(function, FUNCTIONS):
+        return []
     returns = [it for it in own_nodes(function) if isinstance(it, ast.Return)]
     if len(returns) < 2:
         return []

@@ -21,7 +21,7 @@ from ddpdoctor.program.files import (
     parse,
     read,
 )
-from ddpdoctor.program.flow import Context, Entity, Flow, Point, argument, arguments
+from ddpdoctor.program.flow import Context, Entity, Flow, Point, argument, arguments, tests_of_returns
 from ddpdoctor.program.known import ENDS, Origin, is_module
 
 
@@ -141,6 +141,14 @@ class Expression:
         """Whether it stands in a loop that begins on a line, or in a comprehension there."""
         above = (it for it in self.file.above(self.node) if isinstance(it, (*LOOPS, *COMPREHENSIONS)))
         return any(getattr(it, "lineno", None) == line for it in above)
+
+    def choices(self) -> Iterator[Expression]:
+        """The conditions that decide which of several values it is, the nearest first."""
+        for part in self.made_of():
+            if isinstance(part.node, ast.IfExp):
+                yield part.inner(part.node.test)
+            elif part.is_call:
+                yield from self.program.choices_in(part)
 
     def pieces(self) -> Iterator[Expression]:
         """The values that a text, a tuple or a dictionary is put together from; itself where it is none."""
@@ -461,6 +469,30 @@ class Program:
         """The qualified names of what a call may call; of an object ``Class.__call__``."""
         found = self.flow.called(Point(call.node, call.file, call.context))
         return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in found)
+
+    def choices_in(self, call: Expression) -> Iterator[Expression]:
+        """The conditions that decide what the functions of a call return."""
+        for called in self.flow.called(Point(call.node, call.file, call.context)):
+            if isinstance(called, Entity):
+                yield from (Expression(self, called.file, test) for test in tests_of_returns(called))
+
+    def is_ahead(self, where: Where, other: Where) -> bool:
+        """Whether a line stands in front of another one of the same function."""
+        file = self.file(other)
+        if file is None or where.file != other.file or (where.line or 0) >= (other.line or 0):
+            return False
+        return file.function_at(where.line) is file.function_at(other.line)
+
+    def contexts(self, where: Where) -> tuple[list[Expression], list[Expression]]:
+        """The context managers of a line's function: those that it is run under, the innermost first, and all."""
+        file = self.file(where)
+        scope = file.function_at(where.line) if file else None
+        if file is None or scope is None:
+            return [], []
+        blocks = [it for it in file.scopes if isinstance(it, ast.With) and file.scopes[it] is scope]
+        blocks.sort(key=lambda it: -it.lineno)
+        entered = [(it, Expression(self, file, item.context_expr)) for it in blocks for item in it.items]
+        return [context for it, context in entered if where.line in lines(it)], [it for _, it in entered]
 
     def is_given_to(self, value: Expression, names: Collection[str], parameter: str) -> bool:
         """Whether calls of these functions are given the very value as their first parameter."""

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import TypeGuard
 
 from ddpdoctor.model import Where
 from ddpdoctor.program import Expression, Program
 from ddpdoctor.program.known import GATHERING, gathers, is_schedule, parametrizes
 from ddpdoctor.trace.rank_guards import guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.syntax import (
-    FUNCTIONS,
-    assigned_to,
-    called_name,
-    enclosing_function,
-    lines,
-    modules_of,
-    own_nodes,
-    parsed,
-)
 
 _NO_SYNC = "no_sync"
 _FLAG = "require_backward_grad_sync"
@@ -160,62 +148,25 @@ def _is_given_model(call: Expression) -> bool:
 
 def sync_decision(backward: Where | None, script: str) -> Where | None:
     """The line that decides whether a backward averages: the condition around no_sync, or the flag that is set."""
-    tree = parsed(backward.file) if backward is not None else None
-    if backward is None or backward.line is None or tree is None:
-        return None
-    scope = enclosing_function(tree, backward.line)
-    for node in own_nodes(scope):
-        if isinstance(node, ast.With) and backward.line in lines(node):
-            if contexts := _no_sync_of(node):
-                return _decides(backward.file, contexts[0])
-            calls = (call for item in node.items for call in ast.walk(item) if isinstance(call, ast.Call))
-            called = {called_name(call) for call in calls}
-            if helper := _in_helper(script, called):
-                return helper
-    around = [context for it in own_nodes(scope) if isinstance(it, ast.With) for context in _no_sync_of(it)]
-    if len(around) == 1:  # the forward alone is in there
-        return _decides(backward.file, around[0])
-    ahead = [it.lineno for it in own_nodes(scope) if _sets_flag(it) and it.lineno < backward.line]
-    if ahead:
-        return replace(backward, line=max(ahead), columns=None)
-    assigned = (target for target, _ in Program.of(script).assigned())
-    return _one(it.where for it in assigned if getattr(it.node, "attr", "") == _FLAG)
+    program = Program.of(script)
+    around, others = program.contexts(backward) if backward is not None else ([], [])
+    others = [context for context in others if _turns_off(context)]
+    # Where the forward alone is in there, it is the only one.
+    for context in (*filter(_turns_off, around), *(others if len(others) == 1 else ())):
+        return next((_made_at(it) for it in context.choices()), context.where)
+    sets = [target.where for target, _ in program.assigned() if target.is_attribute(_FLAG)]
+    ahead = [it for it in sets if backward and program.is_ahead(it, backward)]
+    return max(ahead, key=lambda it: it.line or 0) if ahead else _one(sets)
 
 
-def _in_helper(script: str, called: set[str]) -> Where | None:
-    """The decision in a function that gives the context for a backward."""
-    for file in modules_of(script):
-        tree = parsed(file)
-        for node in ast.walk(tree) if tree else ():
-            if isinstance(node, FUNCTIONS) and node.name in called and _mentions_no_sync(node):
-                choices = [part for part in own_nodes(node) if isinstance(part, ast.IfExp | ast.If)]
-                inside = [part for part in choices if _mentions_no_sync(part)] or choices
-                return _decides(file, inside[0] if inside else node)
-    return None
+def _turns_off(context: Expression) -> bool:
+    return any(it.method == _NO_SYNC for it in context.made_of())
 
 
-def _decides(file: str, node: ast.expr | ast.stmt) -> Where:
-    """The line of a choice; where it goes by a variable that its function assigns once, that of the assignment."""
-    tree = parsed(file)
-    assert tree is not None
-    scope = enclosing_function(tree, node.lineno)
-    test = getattr(node, "test", None)
-    name = test.id if isinstance(test, ast.Name) else None
-    assigned = (it for it in own_nodes(scope) if isinstance(it, ast.Assign) and name)
-    made = [it.lineno for it in assigned if any(getattr(target, "id", "") == name for target in it.targets)]
-    return Where(file, made[0] if len(made) == 1 else node.lineno, getattr(scope, "name", "<module>"))
-
-
-def _sets_flag(node: ast.AST) -> TypeGuard[ast.Assign | ast.AugAssign]:
-    return any(getattr(target, "attr", "") == _FLAG for target in assigned_to(node))
-
-
-def _mentions_no_sync(node: ast.AST) -> bool:
-    return any(getattr(part, "attr", "") == _NO_SYNC for part in ast.walk(node))
-
-
-def _no_sync_of(block: ast.With) -> list[ast.expr]:
-    return [item.context_expr for item in block.items if _mentions_no_sync(item)]
+def _made_at(test: Expression) -> Where:
+    """The line of a condition; where it is a variable that is assigned once, that of the assignment."""
+    values = test.program.values(test)
+    return values[0].where if len(values) == 1 and values[0] is not None else test.where
 
 
 def _one(lines: Iterable[Where]) -> Where | None:
