@@ -82,6 +82,9 @@ class _Names(cst.CSTVisitor):
 
     def __init__(self) -> None:
         self._kept: set[str] = set(_ALWAYS_KEPT)
+        self._imported: set[str] = set()
+        self._asked: list[tuple[str, str]] = []
+        """The attributes of variables, each with the variable."""
         self._variables: dict[str, None] = {}
         self._attributes: dict[str, None] = {}
         self._classes: list[bool] = [False]
@@ -89,11 +92,13 @@ class _Names(cst.CSTVisitor):
 
     def variables_to_rename(self) -> Iterator[str]:
         """Names of variables, functions, classes and parameters, in their order."""
-        return (name for name in self._variables if name not in self._kept and not name.startswith("__"))
+        kept = self._kept | self._imported
+        return (name for name in self._variables if name not in kept and not name.startswith("__"))
 
     def attributes_to_rename(self) -> Iterator[str]:
         """Names of attributes and methods, in their order."""
-        taken = self._kept | _known_attributes()
+        of_modules = {attribute for owner, attribute in self._asked if owner in self._imported}
+        taken = self._kept | self._imported | of_modules | _known_attributes()
         return (name for name in self._attributes if name not in taken and not name.startswith("__"))
 
     def visit_ClassDef(self, node: cst.ClassDef) -> None:
@@ -146,11 +151,15 @@ class _Names(cst.CSTVisitor):
             else:
                 self._kept.add(target.attr.value)
 
+    def visit_Attribute(self, node: cst.Attribute) -> None:
+        if isinstance(node.value, cst.Name):
+            self._asked.append((node.value.value, node.attr.value))
+
     def visit_ImportAlias(self, node: cst.ImportAlias) -> bool:
         name = node.asname.name if node.asname else node.name
         while isinstance(name, cst.Attribute):
             name = name.value
-        self._kept.add(ensure_type(name, cst.Name).value)
+        self._imported.add(ensure_type(name, cst.Name).value)
         return False
 
     def visit_Arg(self, node: cst.Arg) -> None:
