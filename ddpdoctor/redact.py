@@ -70,13 +70,14 @@ def clean(report: Report, environ: Mapping[str, str]) -> Report:
 def mask_files(folder: Path, environ: Mapping[str, str]) -> None:
     """Mask what :func:`clean` masks in every file of a folder, as torch quotes variables in its errors.
 
-    A file of JSON, or of a JSON value in each line, stays one.
+    A file of JSON, or of a JSON value in each line, stays one. One of numbers, which are found by their offsets, stays
+    as it is.
     """
     mask = _masker(environ)
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".jsonl" and path.is_file() and not path.is_symlink():
             _mask_lines(path, mask)
-        elif path.is_file() and not path.is_symlink():
+        elif path.suffix != ".numbers" and path.is_file() and not path.is_symlink():
             text = path.read_bytes().decode(errors="surrogateescape")
             masked = _mask_json(text, mask) if path.suffix == ".json" else mask(text)
             if masked != text:

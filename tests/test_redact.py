@@ -129,7 +129,10 @@ def test_the_files_of_a_folder_are_masked_and_json_stays_json(tmp_path):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "core").write_bytes(b"\xff\x00\r\n s3cr'et-value")
+    numbers = b"\0\0 hf_abcdefghijklmnop1234 \0"
+    (tmp_path / "7-1.numbers").write_bytes(numbers)
     mask_files(tmp_path, {"DB_PASSWORD": "s3cr'et-value"})
+    assert (tmp_path / "7-1.numbers").read_bytes() == numbers
     for name in (*files, "core"):
         left = (tmp_path / name).read_bytes()
         assert b"et-value" not in left

@@ -13,6 +13,7 @@ from ddpdoctor import __version__, registry
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
+from ddpdoctor.hang.heartbeats import NOW
 from ddpdoctor.job.command import RECORD
 from ddpdoctor.job.job_folder import ENDING, JOB, SNAPSHOT
 from ddpdoctor.job.several_hosts import HOSTS, read_hosts
@@ -29,6 +30,7 @@ from ddpdoctor.recorder.events.decode import Malformed, from_plain
 from ddpdoctor.redact import mask_files
 from ddpdoctor.text import listing
 from ddpdoctor.trace import LostHost, Trace
+from ddpdoctor.trace.numbers import NUMBERS
 
 DELIVERY_SECONDS = 120.0
 """After the end of a run on the host of rank 0, for the records of the others to arrive; and there for the verdict."""
@@ -276,8 +278,11 @@ class Hosts:
 
 def _files(folder: Path) -> list[Path]:
     """The files of a job that are judged, the most important first."""
-    ranked = [folder / JOB, folder / ENDING, *sorted((folder / RECORD).glob("*.jsonl"))]
+    ranked = [folder / JOB, folder / ENDING]
+    for suffix in (".jsonl", NOW):
+        ranked += sorted((folder / RECORD).glob(f"*{suffix}"))
     ranked += sorted(path for path in (folder / SNAPSHOT).rglob("*") if path.is_file())
+    ranked += sorted((folder / RECORD).glob(f"*{NUMBERS}"))
     rest = sorted(path for path in folder.rglob("*") if path.suffix in (".log", ".json") and path.is_file())
     return [path for path in dict.fromkeys([*ranked, *rest]) if path.exists()]
 

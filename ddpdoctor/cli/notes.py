@@ -13,6 +13,7 @@ from ddpdoctor.judge import Verdict
 from ddpdoctor.launch import Imagined
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.numbers import NUMBERS
 from ddpdoctor.trace.written import phrases, relative
 
 _MOST_FILES = 8
@@ -91,6 +92,7 @@ def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None, w
         *_on_restarts(trace),
         *_on_recorder(trace),
         *_on_files(trace, working),
+        *_on_missing_indices(trace),
     ]
 
 
@@ -200,4 +202,13 @@ def _on_recorder(trace: Trace) -> Iterator[str]:
             f"rehearsal: {text}"
             if topic == "rehearsal"
             else f"the recorder did not see everything: {topic}: {last}"
+        )
+
+
+def _on_missing_indices(trace: Trace) -> Iterator[str]:
+    ranks = [rank for rank, recording in trace.recorded.items() if recording.lacks_indices]
+    if ranks:
+        yield (
+            f"the sample indices of {ranks_phrase(ranks)} are missing beside their records (*{NUMBERS}); what "
+            "depends on them was not checked for these ranks"
         )

@@ -11,7 +11,9 @@ LARGEST = 256 << 20
 """Bytes of all files together, as they lie in the folder; records of an hour of training have about 10 MB a rank."""
 MOST_FILES = 100_000
 _TAIL = 1 << 20
-"""Of a file that does not fit, a text that ends with what matters: its last bytes are taken."""
+"""Of a text that does not fit, its last bytes are taken: it ends with what matters."""
+_TEXTS = {".jsonl", ".json", ".log"}
+"""Of other files the first bytes are taken, so that what is found in them by its offset is still found."""
 
 
 class Damaged(Exception):
@@ -44,9 +46,9 @@ def pack(folder: Path, wanted: Iterable[Path]) -> tuple[bytes, list[str]]:
 def _content(file: Path, room: int) -> bytes:
     size = file.stat().st_size
     with file.open("rb") as opened:
-        if size > room:
+        if size > room and file.suffix in _TEXTS:
             opened.seek(size - min(_TAIL, room))
-        return opened.read(size)
+        return opened.read(min(size, room))
 
 
 def unpack(packed: bytes, folder: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from ddpdoctor.recorder.events.data import Integers
 
+NUMBERS = ".numbers"
+"""How their file ends, beside that of the record."""
 _MOST = 50_000_000
 
 
@@ -22,7 +24,16 @@ def read_numbers(record: Path | None, described: Integers | None) -> Sequence[in
         return described.values
     if record is None:
         return None
-    return _read(record.with_suffix(".numbers"), described.offset, described.count, described.type)
+    return _read(record.with_suffix(NUMBERS), described.offset, described.count, described.type)
+
+
+def is_missing(record: Path | None, described: Integers | None) -> bool:
+    """Whether the bytes of a list are not in its file, which was left behind or cut short."""
+    if record is None or described is None or described.offset is None:
+        return False
+    file = record.with_suffix(NUMBERS)
+    end = described.offset + described.count * array("i" if described.type == "i" else "q").itemsize
+    return not file.exists() or file.stat().st_size < end
 
 
 def _read(file: Path, offset: int, count: int, typecode: str) -> Sequence[int] | None:

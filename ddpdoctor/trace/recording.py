@@ -12,13 +12,14 @@ from functools import cached_property
 from typing import Generic, TypeAlias
 
 from ddpdoctor.blame.frames import from_here
-from ddpdoctor.recorder.events.data import Loader
+from ddpdoctor.recorder.events.data import Iteration, Loader, Subset
 from ddpdoctor.recorder.events.files import FileEvent, Load, PathAsked, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.recorder.events.updates import Exact, Optimizer, OptimizerStep
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Pass, Split, passes_of, splits_of
+from ddpdoctor.trace.numbers import is_missing
 from ddpdoctor.trace.rank_lines import RankLines, lines_of
 from ddpdoctor.trace.record import E, Record
 from ddpdoctor.trace.training import TrainingStep, steps_of
@@ -119,6 +120,12 @@ class Recording:
         unread = self.record.malformed
         lines = (Note("record", f"{len(unread)} of its lines cannot be read: {unread[0]}"),) if unread else ()
         return (*self.events(Note), *lines)
+
+    @property
+    def lacks_indices(self) -> bool:
+        """Whether sample indices that it stored beside its record are not there."""
+        described = [it.indices for it in self.events(Iteration)] + [it.indices for it in self.events(Subset)]
+        return any(is_missing(self.record.file, indices) for indices in described)
 
     @cached_property
     def all_steps(self) -> tuple[TrainingStep, ...]:

@@ -8,7 +8,9 @@ from ddpdoctor import registry
 from ddpdoctor.cli.notes import notes
 from ddpdoctor.judge import NotMeasured, Verdict, judge
 from ddpdoctor.model import Source
+from ddpdoctor.recorder.events.data import Integers, Iteration
 from ddpdoctor.trace import RankTrace, Shortened, Trace
+from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from tests.support.traces import healthy
 
@@ -45,3 +47,16 @@ def test_the_jobs_of_a_launch_line_are_listed():
     note, *_ = notes(Trace(ranks, before=(healthy(),)), [], None, Path())
     jobs = "a script on 2 ranks, evaluate.py on 4 ranks"
     assert note == f"the launch line ran 2 jobs one after the other, and each was judged: {jobs}"
+
+
+def test_ranks_whose_sample_indices_did_not_come_are_named(tmp_path):
+    def rank(number, *, came):
+        record = Record.made(Iteration(1, 0, 0, None, 0.0, indices=Integers(100, offset=0, type="i")))
+        record.file = tmp_path / f"{number}-1.jsonl"
+        if came:
+            record.file.with_suffix(".numbers").write_bytes(bytes(400))
+        return RankTrace(number, recording=Recording(record=record))
+
+    trace = Trace((rank(0, came=True), rank(1, came=False), rank(2, came=False)))
+    (note,) = notes(trace, [], None)
+    assert note.startswith("the sample indices of ranks 1-2 are missing ")

@@ -2,12 +2,15 @@
 
 import io
 import zipfile
+from array import array
 from pathlib import Path
 
 import pytest
 
 from ddpdoctor.nodes import parcel
 from ddpdoctor.nodes.parcel import Damaged, pack, unpack
+from ddpdoctor.recorder.events.data import Integers
+from ddpdoctor.trace.numbers import NUMBERS, is_missing, read_numbers
 
 
 def test_files_arrive_as_they_were(tmp_path: Path) -> None:
@@ -26,13 +29,31 @@ def test_what_does_not_fit_is_named_and_its_end_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parcel, "LARGEST", 100)
-    first, second = tmp_path / "a", tmp_path / "b"
+    first, second = tmp_path / "a.log", tmp_path / "b.log"
     first.write_bytes(b"x" * 60)
     second.write_bytes(b"y" * 50 + b"the last words")
     packed, cut = pack(tmp_path, [first, second])
-    assert cut == ["b"]
+    assert cut == ["b.log"]
     unpack(packed, tmp_path / "there")
-    assert (tmp_path / "there" / "b").read_bytes().endswith(b"the last words")
+    assert (tmp_path / "there" / "b.log").read_bytes().endswith(b"the last words")
+
+
+def test_of_numbers_that_do_not_fit_the_first_stay_where_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parcel, "LARGEST", 40)
+    record = tmp_path / "7-1.jsonl"
+    values = array("i", range(100, 120))
+    record.with_suffix(NUMBERS).write_bytes(values.tobytes())
+    packed, cut = pack(tmp_path, [record.with_suffix(NUMBERS)])
+    assert cut == ["7-1.numbers"]
+    unpack(packed, tmp_path / "there")
+    arrived = tmp_path / "there" / record.name
+    first, last = (Integers(10, offset=offset, type="i") for offset in (0, 40))
+    assert read_numbers(arrived, first) == values[:10]
+    assert not is_missing(arrived, first)
+    assert read_numbers(arrived, last) is None
+    assert is_missing(arrived, last)
 
 
 def test_what_is_gone_meanwhile_is_named(tmp_path: Path) -> None:

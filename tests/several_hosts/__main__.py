@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.several_hosts.cases import CASES, SCRIPT, Case
+from tests.several_hosts.cases import CASES, Case
 from tests.support.expectations import differences
 from tests.support.namespaces import HostsBed
 
@@ -40,7 +40,7 @@ def passes(name: str, case: Case) -> bool:
         seconds = time.monotonic() - began
         left = [bed.pids(host) for host in there]
     statuses = {host: commands[host].returncode for host in ended}
-    problems = differences(ended[case.reported_by][0], case.expected, SCRIPT)
+    problems = differences(ended[case.reported_by][0], case.expected, case.script)
     if len({*statuses.values()}) > 1:
         problems.append(f"exit statuses {statuses}")
     if any(left):

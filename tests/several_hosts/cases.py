@@ -9,10 +9,12 @@ from pathlib import Path
 from tests.support.namespaces import HostsBed
 
 SCRIPT = Path(__file__).with_name("train.py")
+DATA = SCRIPT.with_name("data.py")
 PORT = 20500
 NAMED_WITHIN = 15.0
 """Seconds from the loss of a host to the end of the others' commands."""
 RUN = ("--select", "run", str(SCRIPT))
+RUN_DATA = ("--select", "run", str(DATA))
 Launched = tuple[list[str], dict[str, str]]
 """The options of the launch on a host, and what its environment adds."""
 
@@ -133,6 +135,11 @@ class Case:
     seconds: float = 240.0
     """For all of it."""
     command: str = "check"
+
+    @property
+    def script(self) -> Path:
+        """The one whose comments say which lines are to be named."""
+        return DATA if str(DATA) in self.words else SCRIPT
 
 
 def kill(bed: HostsBed, host: int) -> None:
@@ -282,6 +289,34 @@ CASES = {
         (*RUN, "reads_data"),
         {"DD111": "the 256 samples of TensorDataset differ between ranks 0-3"},
         other_file,
+    ),
+    "right_data": Case(RUN_DATA, {}),
+    "not_sharded": Case(
+        (*RUN_DATA, "not_sharded"), {"DD101": "each of ranks 0-3 draws the same 200 samples "}
+    ),
+    "order_repeated": Case(
+        (*RUN_DATA, "order_repeated"), {"DD103": "DistributedSampler gives ranks 0-3 the same order in each "}
+    ),
+    "order_of_each_rank": Case(
+        (*RUN_DATA, "order_of_each_rank"), {"DD104": "ranks 0-3 share 50 of the 144 samples they draw "}
+    ),
+    "shards_uneven": Case(
+        (*RUN_DATA, "shards_uneven"), {"DD106": "ranks 1-2 ran out of batches after 5, and ranks 0, 3 wait "}
+    ),
+    "split_of_each_rank": Case(
+        (*RUN_DATA, "split_of_each_rank"),
+        {"DD107": "rank 1 on node0 trains on 93 of the 162 samples that rank 2 on node1 holds out"},
+    ),
+    "shards_too_small": Case(
+        (*RUN_DATA, "shards_too_small"),
+        {"DD112": "a training pass over TensorDataset has no batch on ranks 0-3"},
+    ),
+    "padded": Case(
+        (*RUN_DATA, "padded"), {"DD501": "4 ranks evaluate 164 samples of TensorDataset, which has 162"}
+    ),
+    "not_reduced": Case(
+        (*RUN_DATA, "not_reduced"),
+        {"DD502": "rank 0 on node0 prints the result after an evaluation of 41 of 162 samples"},
     ),
     "other_build": Case(
         GROUP, {"DD014": "torch differs between ranks: 2.13.0+c"}, with_modules("other_build")
