@@ -59,6 +59,8 @@ class Wrapper:
     """How many it had when they were last looked at."""
     trained: int = 0
     """Its forwards of training that were looked at."""
+    eval_at: Where | None = None
+    """Where it was last put into eval mode."""
     around: set[Where | None] = field(default_factory=set)
     """Lines from which parts of it were called around it since the last backward."""
 

@@ -108,6 +108,11 @@ class Forward(Event):
     """How many BatchNorm layers, SyncBatchNorm apart, are in train mode; None where it was not looked at."""
     unused: int | None = None
     """Bytes of parameters that this rank left unused in the last step that DDP kept count of, where it is a new one."""
+    evaluating: tuple[str, ...] | None = None
+    """The outermost modules in which all that act by their mode are in eval mode, ``("",)`` for the whole model; None
+    where it was not looked at, or none acts by its mode."""
+    eval_at: Where | None = None
+    """Where the model was last put into eval mode, where any of it is."""
 
 
 @dataclass(frozen=True)

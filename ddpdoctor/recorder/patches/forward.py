@@ -17,6 +17,7 @@ from ..frame_variables import variables_of
 from ..guard import guarded
 from ..keys import modules_inside, names_inside
 from ..loop_numbers import Watched
+from ..modes import in_eval_mode
 from ..patch import IN_FULL, watch
 from ..randomness import StepDraws
 from ..session import Session
@@ -149,6 +150,8 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
             modules = modules_inside(ddp.module)
             wrapper.modules = len(modules)
             event.unknown = _unknown(wrapper, ddp, modules)
+            event.evaluating = in_eval_mode(torch, ddp.module, modules, training.session.sites.is_foreign)
+            event.eval_at = wrapper.eval_at if event.evaluating else None
             if digested and is_sampled(training.number):
                 _look_at_layers(torch, modules, first, event)
 
