@@ -6,12 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .events.training import MeanLoss
+
 _SUMS = ("SumBackward0", "SumBackward1", "DotBackward0")
 _SELECTIONS = ("IndexBackward0", "MaskedSelectBackward0")
 _TERMS = ("AddBackward0", "SubBackward0")
 _SAME = ("NegBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "CloneBackward0")
 _MOST_NODES = 64
 _MOST_OF_MEAN = 16
+_NODES = {"cross_entropy": "nllloss", "nll_loss": "nllloss", "l1_loss": "mean"}
+"""The nodes of functions that have no node of their name."""
 _WHOLE = 1e-3
 """How far a count may be from a whole number, where a small number keeps it from being zero."""
 
@@ -80,25 +84,47 @@ def _is_of_selected(mean: Any) -> bool:
     return False
 
 
-def factor_of_mean(torch: Any, node: Any, scales: list[float]) -> float | None:
-    """What the first term of a loss that is a mean is multiplied by, GradScalers apart; None where none is."""
-    waiting = [(node, 1.0)]
+def factors_of_means(
+    torch: Any, node: Any, scales: list[float], *, wait: bool
+) -> Iterator[tuple[str, float | None]]:
+    """What each mean among the terms of a loss is multiplied by, GradScalers apart, and the class of its node.
+
+    None where a number on the way cannot be read.
+    """
+    waiting: list[tuple[Any, float | None]] = [(node, 1.0)]
     for _ in range(_MOST_NODES):
         if not waiting:
-            return None
+            return
         node, factor = waiting.pop()
         name = type(node).__name__
         if name == "MeanBackward0" or getattr(node, "_saved_reduction", None) == 1:
-            return factor
+            yield name, factor
+            continue
         above = [function for function, _ in node.next_functions if function is not None] if node else []
         if name in (*_TERMS, *_SAME):
             waiting.extend((function, factor) for function in reversed(above))
         elif name in ("MulBackward0", "DivBackward0") and len(above) == 1:
-            scaled = _scaled(torch, node, Divisor(), wait=False)
-            if scaled:
+            scaled = _scaled(torch, node, Divisor(), wait)
+            if scaled and factor is not None:
                 more = scaled.factor / (scaled.count or 1)
-                waiting.append((above[0], factor if more in scales else factor * more))
-    return None
+                factor = factor if more in scales else factor * more
+            waiting.append((above[0], factor if scaled else None))
+
+
+def scale_means(means: list[MeanLoss], factors: list[tuple[str, float | None]]) -> Iterator[MeanLoss]:
+    """The means that functions of torch took, with what the loss multiplies each by; without those of which that
+    cannot be read. Those are left as they are that cannot be told apart in the loss."""
+    for function in dict.fromkeys(mean.function for mean in means):
+        of_function = [mean for mean in means if mean.function == function]
+        node = _NODES.get(function or "", (function or "").replace("_", ""))
+        known = [factor for name, factor in factors if name.lower().startswith(node)]
+        if len(known) != len(of_function):
+            yield from of_function
+            continue
+        for mean, factor in zip(of_function, known, strict=True):
+            if factor is not None:
+                mean.factor = factor
+                yield mean
 
 
 def _scaled(torch: Any, node: Any, so_far: Divisor, wait: bool) -> Divisor | None:

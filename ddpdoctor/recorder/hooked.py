@@ -14,7 +14,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from .digest import few, unseen
-from .divisors import factor_of_mean
+from .divisors import factors_of_means
 from .events.updates import HookedGradient
 from .guard import guarded
 from .patch import hide_from_compiler
@@ -82,7 +82,8 @@ class Hooked:
         if self.session.steps >= _UPDATES or not isinstance(loss, self.session.torch.Tensor):
             return
         with unseen(self.session.torch):
-            self.factor = factor_of_mean(self.session.torch, loss.grad_fn, self.training.scales)
+            means = factors_of_means(self.session.torch, loss.grad_fn, self.training.scales, wait=False)
+            self.factor = next((factor for _, factor in means), None)
 
     @guarded
     def end(self) -> None:

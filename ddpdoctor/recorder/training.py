@@ -69,8 +69,7 @@ class Training:
     """Shared state; one for each session."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.torch = session.torch
+        self.session, self.torch = session, session.torch
         self.keys = Keys(session.torch)
         self.wrappers: list[Wrapper] = []
         self.backwards = 0
@@ -98,6 +97,7 @@ class Training:
         """Lengths of what all_gather returned in this step for tensors that carry a gradient."""
         self.hooks: set[Any] = set()
         """Code of communication hooks: the collectives in there are the reducer's."""
+        self.means: list[events.MeanLoss] = []  # that functions of torch took since the last backward
         self.exchanged: dict[int, Any] = {}
         """Parameters whose gradients the script gave to a collective in this training step, by id."""
         self.optimizers: weakref.WeakKeyDictionary[Any, Where | None] = weakref.WeakKeyDictionary()

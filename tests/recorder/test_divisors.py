@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.checkpoint import checkpoint
 
-from ddpdoctor.recorder.divisors import divisors, factor_of_mean
+from ddpdoctor.recorder.divisors import divisors, factors_of_means, scale_means
+from ddpdoctor.recorder.events.training import MeanLoss
 
 losses = torch.randn(5, requires_grad=True) * 2
 mask = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0])
@@ -83,4 +85,32 @@ def test_what_was_saved_under_hooks_is_not_read():
     ],
 )
 def test_what_a_mean_is_scaled_by(loss, factor):
-    assert factor_of_mean(torch, loss.grad_fn, [65536.0]) == factor
+    means = factors_of_means(torch, loss.grad_fn, [65536.0], wait=False)
+    assert next((known for _, known in means), None) == factor
+
+
+logits = torch.randn(6, 3, requires_grad=True) * 2
+targets = torch.tensor([0, 1, 2, -100, -100, 1])
+
+
+def mean_of(function="cross_entropy", count=4):
+    return MeanLoss(None, function, count)
+
+
+def scaled(loss, *means):
+    factors = list(factors_of_means(torch, loss.grad_fn, [], wait=False))
+    return [round(mean.factor, 4) for mean in scale_means(list(means), factors)]
+
+
+@reads_numbers
+def test_a_mean_that_is_scaled_by_its_own_count():
+    count = (targets != -100).sum()
+    loss = cross_entropy(logits, targets) * count / 16 + 0.1 * mse_loss(losses, mask)
+    assert scaled(loss, mean_of(), mean_of("mse_loss", 5)) == [0.25, 0.1]
+    assert scaled(cross_entropy(logits, targets) * 0.5, mean_of()) == [0.5]
+
+
+@reads_numbers
+def test_means_that_cannot_be_told_apart_are_left_as_they_are():
+    twice = torch.stack([cross_entropy(logits, targets), cross_entropy(logits, targets)]).sum()
+    assert scaled(twice, mean_of(), mean_of()) == [1.0, 1.0]

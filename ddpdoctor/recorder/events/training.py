@@ -214,7 +214,7 @@ class MeanLoss(Event):
     ignored: int | None = None
     """The target that does not count, where some targets were it."""
     factor: float = 1.0
-    """What a sum that is divided by hand is multiplied by besides."""
+    """What it is multiplied by besides, as the loss is that a script scales by its own count."""
 
 
 @dataclass(slots=True)

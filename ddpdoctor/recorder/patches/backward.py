@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..digest import is_plain, sample, text, unseen
-from ..divisors import divisors
+from ..divisors import divisors, factors_of_means, scale_means
 from ..events.training import Backward, MeanLoss
 from ..guard import guarded
 from ..hooked import Hooked
@@ -204,15 +204,19 @@ def _value(torch: Any, loss: Any, scales: list[float]) -> dict[str, Any]:
 
 @guarded
 def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
-    """Write down means that were taken by hand, as those that a function of torch takes."""
+    """Write down the means that functions of torch took, with what the script scales them by, and those by hand."""
     torch, done = training.torch, training.backwards
+    taken, training.means = training.means, []
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:
         return
     wait = is_digested(training.number)
     with unseen(torch):
-        means = list(divisors(torch, loss.grad_fn, wait=wait))
-    for mean in means:
-        training.session.event(MeanLoss(at, None, mean.count, mean.count, done, factor=mean.factor))
+        by_hand = list(divisors(torch, loss.grad_fn, wait=wait))
+        factors = list(factors_of_means(torch, loss.grad_fn, training.scales, wait=wait)) if taken else []
+    for mean in scale_means(taken, factors):
+        training.session.event(mean)
+    for one in by_hand:
+        training.session.event(MeanLoss(at, None, one.count, one.count, done, factor=one.factor))
 
 
 def _factor(node: Any, scales: list[float]) -> float | None:

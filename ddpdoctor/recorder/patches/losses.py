@@ -20,6 +20,9 @@ _ELEMENTWISE = (
     *("binary_cross_entropy_with_logits", "soft_margin_loss"),
 )
 
+_MOST_MEANS = 64
+"""Of a backward."""
+
 
 def install(session: Session) -> None:
     """Watch the functions of torch.nn.functional; the modules of torch.nn go through them."""
@@ -78,7 +81,8 @@ class _Losses:
         count, elements = counted
         ignored = given["ignore_index"] if count < elements else None
         done = self.training.backwards
-        self.session.event(MeanLoss(self.session.here(), name, count, elements, done, ignored))
+        if len(self.training.means) < _MOST_MEANS:
+            self.training.means.append(MeanLoss(self.session.here(), name, count, elements, done, ignored))
 
     def _count(self, name: str, given: dict[str, Any]) -> tuple[int, int] | None:
         values, target = given["input"], given["target"]
