@@ -52,6 +52,11 @@ class Length:
 class Pass:
     """One iteration."""
 
+    given_at, given_backwards = 0.0, 0
+    """When it gave its last batch, and how many backwards there were."""
+    tested = False
+    """Whether a forward without autograd, and no backward, came between that and a batch of another pass."""
+
     def __init__(self, loader: Loader, at: Where | None) -> None:
         self.loader = loader
         self.at = at

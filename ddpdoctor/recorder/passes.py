@@ -30,6 +30,8 @@ ENDED_WITHOUT_TRAINING = "ended without training"
 training steps until then."""
 LIMITED = "limited"
 """What the session shares under this name: after how many batches a framework leaves a pass because we told it to."""
+WITHOUT_GRAD = "without grad"
+"""What the session shares under this name: when a forward without autograd ended last."""
 _CHECKED = 32
 """Batches at the beginning of a pass whose content and indices are looked at."""
 _CHECKED_LATER = 4
@@ -257,10 +259,11 @@ class Passes:
             now.indices = None
 
     def asked(self, now: Pass) -> None:
-        """The loop asks for a batch: the steps since the last one were of this pass."""
-        if now.taken and self.session.steps > now.given:
-            first, now.trained = not now.trained, now.trained + self.session.steps - now.given
-            now.given = self.session.steps
+        """The loop asks for a batch: the steps since the last one were of this pass, unless that was for a test."""
+        steps = now.until if now.tested and now.until is not None else self.session.steps
+        if now.taken and steps > now.given:
+            first, now.trained = not now.trained, now.trained + steps - now.given
+            now.given = steps
             if first:
                 self._tell_first_steps(now)
 
@@ -275,7 +278,9 @@ class Passes:
         for other in self.open.values() if len(self.open) > 1 else ():
             if other is not now and other.until is None:
                 other.until = self.session.steps
-        now.given, now.until = self.session.steps, None
+                self._look_what_for(other)
+        now.given, now.until, now.tested = self.session.steps, None, False
+        now.given_at, now.given_backwards = time.monotonic(), self.session.backwards
         now.wait += waited
         self.session.waited += waited
         now.taken = taken = now.taken + 1
@@ -285,6 +290,15 @@ class Passes:
             self.draws.forget()
         else:
             self.draws.begin()
+
+    @guarded
+    def _look_what_for(self, other: Pass) -> None:
+        """Another pass gives a batch: look whether the last of this one was for a forward without autograd."""
+        learnt = (self.session.steps, self.session.backwards) != (other.given, other.given_backwards)
+        other.tested = not learnt and other.given_at < self.session.shared.get(WITHOUT_GRAD, 0.0)
+        if other.tested and other.event is not None and not other.event.tests:
+            other.event.tests = True
+            self.session.event(other.event)
 
     @guarded
     def _tell_batch(self, now: Pass, batch: Any) -> None:

@@ -136,6 +136,7 @@ def _purpose(
     """
     begin, end = iteration.begin, last if iteration.end is None else iteration.end
     updates = (update.time for step in steps for update in step.optimizer_steps)
+    unknown = unknown and not iteration.tests
     if iteration.steps > 0 or (unknown and any(begin <= time <= end for time in updates)):
         return True, False
     forwards = (forward for step in steps for forward in step.forwards if begin <= forward.time <= end)

@@ -123,6 +123,8 @@ class Iteration(Event):
     """Seconds spent waiting for batches."""
     steps: int = 0
     """Training steps inside it."""
+    tests: bool = False
+    """Whether a batch of it was for a forward without autograd, and the next forward that learns for another's."""
 
 
 @dataclass(slots=True)

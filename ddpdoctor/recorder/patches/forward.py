@@ -18,6 +18,7 @@ from ..guard import guarded
 from ..keys import modules_inside, names_inside
 from ..loop_numbers import Watched
 from ..modes import in_eval_mode
+from ..passes import WITHOUT_GRAD
 from ..patch import IN_FULL, watch
 from ..randomness import StepDraws
 from ..session import Session
@@ -255,6 +256,8 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
     if arms and error is None:
         wrapper.armed = True
         training.session.thread = threading.get_ident()
+    if event and not event.grad:
+        training.session.shared[WITHOUT_GRAD] = time.monotonic()
     if event and not (event.grad or event.training):
         training.session.shared[EVALUATED] = time.monotonic(), training.session.steps
     if event and event.grad and not training.busy:
