@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from ddpdoctor.judge import NotMeasured
@@ -31,6 +32,8 @@ Digests = Mapping[str, str | None]
 """Checksums of tensors, by the name of the parameter."""
 
 _SENDING = ("send", "isend", "batch_isend_irecv")
+_OFTEN = 2
+"""Times that a script mixes weights from which it is no accident."""
 LARGEST_STATISTIC = 8
 """Numbers that a rank may send to another and that are no weights: losses, counts, a state."""
 
@@ -305,7 +308,7 @@ def weights_are_made_equal(group: Group) -> bool:
     recordings = group.values()
     if any(map(_averages_weights, recordings)) or all(map(_averages_with_some_ranks, recordings)):
         return True
-    if all(map(_averages_by_hand, recordings)):
+    if all(map(_averages_by_hand, recordings)) or all(map(_mixes_weights, recordings)):
         return True
     first: dict[int, Update] = {}
     for update in updates(group):
@@ -375,6 +378,24 @@ def _averages_by_hand(recording: Recording) -> bool:
     begun = min((step.time for step in recording.steps), default=math.inf)
     calls = recording.collectives
     return any(call.weight_of and call.operation == "all_reduce" and call.time > begun for call in calls)
+
+
+def _mixes_weights(recording: Recording) -> bool:
+    """Whether the script changes weights between updates, each time after a collective that carries more than
+    statistics: it averages a part of them, or mixes them with those of others, which need not make them equal."""
+    mixed = 0
+    for step, following in pairwise(recording.steps):
+        update, then = step.optimizer_steps[-1], following.optimizer_steps[0]
+        if update.optimizer != then.optimizer or not update.after or not then.before:
+            continue
+        if all(then.before.get(key) in (None, digest) for key, digest in update.after.items()):
+            continue
+        until = min((forward.time for forward in following.forwards), default=then.time)
+        between = (call for call in recording.collectives if update.time < call.time < until)
+        if not any("object" in call.operation or elements(call) > LARGEST_STATISTIC for call in between):
+            return False
+        mixed += 1
+    return mixed >= _OFTEN
 
 
 def _averages_with_some_ranks(recording: Recording) -> bool:
