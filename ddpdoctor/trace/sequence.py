@@ -14,7 +14,7 @@ from ddpdoctor.blame.wording import at
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.training import Backward, Collective, Forward
+from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.recorder.operations import OPERATIONS
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.gloo_abort import aborted_calls
@@ -22,7 +22,6 @@ from ddpdoctor.trace.instances import line_of
 from ddpdoctor.trace.rank_guards import decision, guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_loops import is_repeated_with
-from ddpdoctor.trace.training import TrainingStep
 
 OF_ONE_SIZE = tuple(operation.name for operation in OPERATIONS if operation.one_size)
 """Operations whose tensors have one size on all ranks."""
@@ -50,9 +49,9 @@ class SequencePoint:
     """The parameter whose gradient it is given."""
 
     @property
-    def key(self) -> tuple[str, str, bool]:
+    def key(self) -> tuple[str, str]:
         """What has to be equal on all ranks."""
-        return self.kind, self.what, self.learns
+        return self.kind, self.what
 
     @property
     def name(self) -> str:
@@ -229,7 +228,7 @@ def _sequence(recording: Recording, now: SequencePoint | None = None) -> list[Se
     if not complete or hidden or joined or recording.step_count > len(recording.steps):
         return None
     points = [_of_collective(call) for call in calls]
-    points += [point for step in recording.all_steps for point in _of_step(step, recording)]
+    points += [*_broadcasts(recording), *_reductions(recording)]
     if now is None:
         points += _under_way(recording)
     elif now.kind != "left" and not any(call.operation == now.what and not call.ended for call in calls):
@@ -291,25 +290,29 @@ def _end_of(recording: Recording) -> SequencePoint | None:
     return _again(last, recording) if last else None
 
 
-def _of_step(step: TrainingStep, recording: Recording) -> Iterator[SequencePoint]:
-    broadcasting = {
-        wrapper.index
+def _broadcasts(recording: Recording) -> Iterator[SequencePoint]:
+    """The forwards that send rank 0's buffers: each but those after one without autograd, or under no_sync."""
+    sends = {
+        wrapper.index: True
         for wrapper in recording.wrappers
         if wrapper.buffers and wrapper.ranks is None and wrapper.flags.get("broadcast_buffers", True)
     }
-    grouped = {wrapper.index for wrapper in recording.wrappers if wrapper.ranks is not None}
-    for forward in step.forwards:
-        if _meets(forward) and forward.wrapper in broadcasting:
+    for forward in sorted(recording.forwards, key=lambda forward: forward.time):
+        if forward.around or forward.wrapper not in sends:
+            continue
+        if sends[forward.wrapper]:
             yield SequencePoint(
                 "forward", str(forward.wrapper), forward.at, forward.time, learns=forward.grad
             )
-    for backward in step.backwards:
+        # DDP.require_forward_param_sync.
+        sends[forward.wrapper] = forward.grad and forward.synced
+
+
+def _reductions(recording: Recording) -> Iterator[SequencePoint]:
+    grouped = {wrapper.index for wrapper in recording.wrappers if wrapper.ranks is not None}
+    for backward in recording.backwards:
         if _averages(backward, recording) and not grouped & set(backward.reduced):
             yield _of_backward(backward)
-
-
-def _meets(forward: Forward) -> bool:
-    return forward.synced and not forward.around
 
 
 def _averages(backward: Backward, recording: Recording) -> bool:

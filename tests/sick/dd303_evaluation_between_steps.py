@@ -1,4 +1,6 @@
-"""Rank 0 alone evaluates through the wrapper between two training steps; the buffers that it sends reach nobody."""
+"""Rank 0 alone evaluates through the wrapper between two training steps, and all meet in a barrier after it."""
+
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -18,7 +20,7 @@ class Looks(nn.Module):
         return self.linear(x) + self.table[: len(x), None]
 
 
-dist.init_process_group("gloo")
+dist.init_process_group("gloo", timeout=timedelta(seconds=8))
 torch.manual_seed(dist.get_rank())
 model = DistributedDataParallel(Looks())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -26,7 +28,10 @@ for step in range(20):
     optimizer.zero_grad()
     model(torch.randn(8, 4)).square().mean().backward()
     optimizer.step()
-    if step == 4 and dist.get_rank() == 0:
+    if step != 4:
+        continue
+    if dist.get_rank() == 0:
         with torch.no_grad():
             print("loss", model(torch.randn(8, 4)).square().mean())  # expect: DD303 ranks 0
+    dist.barrier()
 dist.destroy_process_group()
