@@ -168,7 +168,9 @@ class RecordedJob(HangAnalysis):
         """By the first position at which they did different things; by where they are, where records are thinned."""
         now = {rank: point for rank in known if (point := self._point(rank))}
         row = divergence(known, now) or now
-        if len(row) < len(known) or not differ(row):
+        # Two forwards would have met if an earlier evaluation had not taken the place of one.
+        apart = differ(row) or len({point.learns for point in row.values()}) > 1
+        if len(row) < len(known) or not apart:
             return None
         cause = called_alone(row, self.recordings) or mismatch(row)
         culprits = cause.culprits if isinstance(cause, CalledAlone) else _fewest(row)

@@ -58,5 +58,5 @@ def test_ranks_whose_sample_indices_did_not_come_are_named(tmp_path):
         return RankTrace(number, recording=Recording(record=record))
 
     trace = Trace((rank(0, came=True), rank(1, came=False), rank(2, came=False)))
-    (note,) = notes(trace, [], None)
+    (note,) = notes(trace, [], None, Path())
     assert note.startswith("the sample indices of ranks 1-2 are missing ")
