@@ -158,3 +158,24 @@ def test_a_script_of_the_users_own_leaves_packages_foreign(sites, monkeypatch, t
 
 def test_text_without_a_file_keeps_its_name(sites):
     assert eval(compile("sites.site((lambda: 0).__code__, 1, 0)", "<string>", "eval")).file == "<string>"
+
+
+def test_what_a_package_in_another_folder_lists_as_its_own_is_foreign(sites, monkeypatch, tmp_path):
+    (tmp_path / "bar-1.0.dist-info").mkdir()
+    (tmp_path / "bar-1.0.dist-info" / "RECORD").write_text(
+        "bar/show.py,sha256=x,10\nbar-1.0.dist-info/RECORD,,\n"
+    )
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    assert sites.is_foreign(str(tmp_path / "bar" / "show.py"))
+    assert not sites.is_foreign(str(tmp_path / "bar" / "mine.py"))
+    assert not sites.is_foreign(str(tmp_path / "show.py"))
+
+
+def test_a_script_in_such_a_package_is_the_users(sites, monkeypatch, tmp_path):
+    (tmp_path / "bar-1.0.dist-info").mkdir()
+    (tmp_path / "bar-1.0.dist-info" / "RECORD").write_text("bar/train.py,,\nbar/data.py,,\nbaz.py,,\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    sys.modules["__main__"].__file__ = str(tmp_path / "bar" / "train.py")
+    assert not sites.is_foreign(str(tmp_path / "bar" / "data.py"))
+    assert sites.is_foreign(str(tmp_path / "baz.py"))
