@@ -226,6 +226,8 @@ class Finding:
     """The lines that it is about, as they stand in their files; :mod:`ddpdoctor.excerpts` reads them for a report."""
     patch: Patch | None = None
     """What may cure it, where that was asked for and there is such a thing."""
+    unpatched: str | None = None
+    """Why there is no patch where one was asked for, in a clause."""
 
     @property
     def more(self) -> str:

@@ -111,8 +111,7 @@ class Fixing:
         return folder if folder and folder.is_dir() else None
 
     def _finished(self, report: Report, result: Result | None, folder: Path | None) -> Report:
-        notes = [*(result.refusals if result else ()), *self._written(result, folder)]
-        return self._let_go(replace(report, notes=(*report.notes, *notes)))
+        return self._let_go(replace(report, notes=(*report.notes, *self._written(result, folder))))
 
     def _written(self, result: Result | None, folder: Path | None) -> Iterator[str]:
         """Keep the diff, apply it, and say so."""

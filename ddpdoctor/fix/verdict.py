@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ddpdoctor.fix.patches import may_change
 from ddpdoctor.model import Finding, Kind, Level, Where
+from ddpdoctor.recorder.events.files import Save
+from ddpdoctor.recorder.events.updates import Optimizer
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Identity, Recording
 
 Key = tuple[str, frozenset[tuple[str, str]], str]
 """A finding's code, what it is about, and its line where it is about nothing that has a name."""
 Moved = Callable[[str, int], int | None]
 """The line that a line of a file has in the copy; None where it changed."""
+_CLOSE = 1e-3
+"""By which part losses of the same batch may differ: kernels add in another order."""
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
 
@@ -113,18 +120,26 @@ def _changes(cured: tuple[Finding, ...], ran: Ran, ran_after: Ran) -> Iterator[s
         subject.kind in (Kind.MODEL, Kind.PARAMETER) for finding in cured for subject in finding.about
     ):
         yield _parameters(before, after)
+        yield _optimized(before, after)
     yield _samples(before, after)
     yield _held_out(before, after)
-    yield _hyperparameters(before, after)
+    yield _updates(before, after)
     yield _losses(before, after)
     yield _files(cured, ran, ran_after)
+    yield _entries(ran, ran_after)
+    if _group_sizes(before) != _group_sizes(after):  # what each rank computes is meant to change
+        return
+    yield _hyperparameters(before, after)
+    allowed = may_change([finding.code for finding in cured])
+    if "samples" not in allowed:
+        yield _own_samples(before, after)
+        if "loss" not in allowed:
+            yield _first_loss(before, after)
 
 
 def _hyperparameters(before: Trace, after: Trace) -> str | None:
-    """Each optimizer takes its first step with the same hyperparameters, in a group of as many ranks as before: a
+    """Each optimizer takes its first step with the same hyperparameters. In a group of another size it need not: a
     script may scale its learning rate by the number of ranks, and a patch may mend that number."""
-    if _group_sizes(before) != _group_sizes(after):
-        return None
     second = _first_steps(after)
     for optimizer, groups in _first_steps(before).items():
         others = second.get(optimizer, groups)
@@ -172,6 +187,27 @@ def _files(cured: tuple[Finding, ...], before: Ran, after: Ran) -> str | None:
 def _written(ran: Ran) -> set[str]:
     """The files that ranks wrote."""
     return {path for recording in ran.trace.recorded.values() for _, path in _writes(recording, ran)}
+
+
+def _entries(before: Ran, after: Ran) -> str | None:
+    """A checkpoint that both wrote has as many entries."""
+    second = _first_saves(after)
+    for path, save in _first_saves(before).items():
+        other = second.get(path, save)
+        if len(other.entries) < len(save.entries):
+            left = sorted(set(save.entries) - set(other.entries))
+            return f"{path.rpartition('/')[2]} no longer has {left[0] if left else 'all of its entries'}"
+    return None
+
+
+def _first_saves(ran: Ran) -> dict[str, Save]:
+    """What was first written to each path of a checkpoint."""
+    first: dict[str, Save] = {}
+    for recording in ran.trace.recorded.values():
+        for save in recording.saves:
+            if save.path and save.entries:
+                first.setdefault(ran.real(save.path), save)
+    return first
 
 
 def _first_written(ran: Ran) -> set[str]:
@@ -245,6 +281,88 @@ def _samples(before: Trace, after: Trace) -> str | None:
     )
     lost = len(first) - len(second)
     return f"{lost} samples of an epoch are no longer trained on" if lost > left_out else None
+
+
+def _optimized(before: Trace, after: Trace) -> str | None:
+    """What an optimizer updated, by name, an optimizer of that rank still updates."""
+    second = _optimized_names(after)
+    for rank, names in _optimized_names(before).items():
+        if rank in second and (left := sorted(names - second[rank])):
+            return f"rank {rank} of the changed copy no longer updates {left[0]}"
+    return None
+
+
+def _optimized_names(trace: Trace) -> dict[int, set[str]]:
+    made = {rank: recording.events(Optimizer) for rank, recording in trace.recorded.items()}
+    return {rank: {key for one in of_rank for key in one.keys} for rank, of_rank in made.items() if of_rank}
+
+
+def _updates(before: Trace, after: Trace) -> str | None:
+    """Each rank updates its weights about as often in the batches that it takes: ranks that agree on a batch may leave
+    out more than one of them did, but not most."""
+    second = _steps_and_batches(after)
+    for rank, (steps, batches) in _steps_and_batches(before).items():
+        fewer, others = second.get(rank, (steps, batches))
+        if fewer * batches * 2 < steps * others:
+            times = f"{fewer} updates in {others} batches, not {steps} in {batches}"
+            return f"rank {rank} of the changed copy takes {times}"
+    return None
+
+
+def _steps_and_batches(trace: Trace) -> dict[int, tuple[int, int]]:
+    return {
+        rank: (recording.step_count, sum(pass_.drawn for pass_ in recording.training_passes))
+        for rank, recording in trace.recorded.items()
+        if recording.training_passes
+    }
+
+
+def _own_samples(before: Trace, after: Trace) -> str | None:
+    """Each rank trains on as many samples of an epoch as before; on the same where their order follows from a seed."""
+    second = _first_passes(after)
+    for rank, pass_ in _first_passes(before).items():
+        other = second.get(rank, pass_)
+        if pass_.indices is None or other.indices is None:
+            continue
+        count, now = len(pass_.indices), len(other.indices)
+        if count != now:
+            return f"rank {rank} of the changed copy trains on {now} samples of an epoch, not on {count}"
+        if _is_fixed(pass_, other) and set(pass_.indices) != set(other.indices):
+            return f"rank {rank} of the changed copy trains on other samples"
+    return None
+
+
+def _is_fixed(pass_: Pass, other: Pass) -> bool:
+    """Whether both passes take their order from a DistributedSampler, in the same epoch."""
+    epochs = [sampler.epoch for sampler in (pass_.sampler, other.sampler) if sampler and sampler.distributed]
+    return len(epochs) == 2 and epochs[0] == epochs[1]
+
+
+def _first_passes(trace: Trace) -> dict[int, Pass]:
+    recordings = trace.recorded.items()
+    return {rank: recording.training_passes[0] for rank, recording in recordings if recording.training_passes}
+
+
+def _first_loss(before: Trace, after: Trace) -> str | None:
+    """The first loss of a rank stays, where it is computed from the same weights, batch and random state."""
+    second = _beginnings(after)
+    for rank, (state, loss) in _beginnings(before).items():
+        other_state, other = second.get(rank, (state, loss))
+        if state == other_state and not math.isclose(loss, other, rel_tol=_CLOSE, abs_tol=_CLOSE):
+            return f"the first loss of rank {rank} is {other:.4g}, not {loss:.4g}"
+    return None
+
+
+def _beginnings(trace: Trace) -> dict[int, tuple[tuple[object, ...], float]]:
+    """What the first loss of each rank was computed from, and its value, where all of it was recorded."""
+    begun: dict[int, tuple[tuple[object, ...], float]] = {}
+    for rank, recording in trace.recorded.items():
+        forward = next((forward for forward in recording.forwards if forward.grad), None)
+        value = next((backward.value for backward in recording.backwards), None)
+        weights = [tuple(sorted(wrapper.digests.items())) for wrapper in recording.wrappers]
+        if forward and forward.input and value is not None and all(weights) and weights:
+            begun[rank] = (forward.input, forward.random, *weights), value
+    return begun
 
 
 def _held_out(before: Trace, after: Trace) -> str | None:

@@ -32,11 +32,9 @@ class Result:
     """What came of the findings of a run."""
 
     findings: tuple[Finding, ...]
-    """The same, those that a patch may cure with their patch."""
+    """The same, those that a patch may cure with their patch, and the other problems with why they have none."""
     texts: Mapping[Path, bytes]
     """The files that change, with all verified patches together."""
-    refusals: tuple[str, ...] = ()
-    """Why findings got no patch, in sentences."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Verifier:
         self._patches: dict[int, Patch] = {}
         self._singles: dict[frozenset[tuple[Path, bytes]], Trace] = {}
         self._runs = 0
-        self._refusals: list[str] = []
+        self._reasons: dict[int, str] = {}
 
     def result(self) -> Result:
         """Each finding with the first patch that is verified; else with the first, as a sketch."""
@@ -84,17 +82,23 @@ class Verifier:
         for finding in findings:
             if id(finding) not in self._patches:
                 self._one(finding)
-        patched = (
-            replace(finding, patch=self._patches.get(id(finding))) for finding in self._before.findings
-        )
-        return Result(tuple(patched), self._state.texts, tuple(dict.fromkeys(self._refusals)))
+        return Result(tuple(map(self._patched, self._before.findings)), self._state.texts)
+
+    def _patched(self, finding: Finding) -> Finding:
+        patch = self._patches.get(id(finding))
+        why = None if patch else self._reasons.get(id(finding))
+        return replace(finding, patch=patch, unpatched=why)
 
     def _is_to_patch(self, finding: Finding) -> bool:
         """Whether it is a problem at a line of the script that a patch may cure. Information alone changes no file."""
-        is_problem = finding.level is not Level.INFO or finding.code in self._asked
+        if finding.level is Level.INFO and finding.code not in self._asked:
+            return False
         # What is read in the output names no line where no exception told it.
-        has_place = finding.where is not None or finding.sighting is not None
-        return is_problem and has_place and bool(patch_names(finding.code))
+        if finding.where is None and finding.sighting is None:
+            self._reasons[id(finding)] = "it is at no line of the script"
+        elif not patch_names(finding.code):
+            self._reasons[id(finding)] = "no change of a few lines is known to cure it"
+        return id(finding) not in self._reasons
 
     def _all_together(self, findings: Sequence[Finding]) -> None:
         """Try the first patch of each finding in one run, which is the usual case."""
@@ -125,7 +129,8 @@ class Verifier:
 
     def _one(self, finding: Finding) -> None:
         current = self._now(finding)
-        if current is None:  # another patch cured it, too
+        if current is None:
+            self._reasons[id(finding)] = "the patch of another finding cures it, too"
             return
         refusals: list[str] = []
         before = self._state
@@ -143,9 +148,7 @@ class Verifier:
                 self._patches[id(finding)], self._state = patch, state
                 return
             self._patches.setdefault(id(finding), patch)
-        if refusals and id(finding) not in self._patches:
-            place = f" at {finding.where.file}:{finding.where.line}" if finding.where else ""
-            self._refusals.append(f"no patch for {finding.code}{place}: {'; '.join(dict.fromkeys(refusals))}")
+        self._reasons[id(finding)] = "; ".join(dict.fromkeys(refusals))
 
     def _now(self, finding: Finding) -> Finding | None:
         """The finding as it is in the last run, with the lines that it has there."""

@@ -44,12 +44,16 @@ def finding_lines(finding: Finding, width: int, places: Places | None = None) ->
     if finding.confidence is Confidence.LIKELY:
         yield from _labelled("sure", "likely, not certain", width)
     yield from _labelled("fix", finding.fix, width)
-    if finding.patch:
-        yield from _patch_lines(finding.patch, width)
+    yield from _patch_lines(finding, width)
     yield from _labelled("more", finding.more, width)
 
 
-def _patch_lines(patch: Patch, width: int) -> Iterator[Line]:
+def _patch_lines(finding: Finding, width: int) -> Iterator[Line]:
+    patch = finding.patch
+    if finding.unpatched:
+        yield from _labelled("patch", f"none: {finding.unpatched}", width)
+    if patch is None:
+        return
     yield from _labelled("patch", f"{patch.title} ({patch_outcome(patch)})", width)
     yield from plain(f"{' ' * _LABEL}{line}".rstrip() for line in patch.diff.split("\n")[:-1])
 
@@ -73,8 +77,7 @@ def block_lines(findings: Sequence[Finding], width: int, places: Places) -> Iter
         at += [ranks_phrase(finding.ranks)] if finding.ranks else []
         text = ": ".join(filter(None, [", ".join(at), finding.headline]))
         yield from styled(hang(label, text, width), style, len(label))
-        if finding.patch:
-            yield from _patch_lines(finding.patch, width)
+        yield from _patch_lines(finding, width)
     if others[_MOST_OTHERS:]:
         yield Line(f"{' ' * _LABEL}and {len(others) - _MOST_OTHERS} more, which --verbose lists")
 

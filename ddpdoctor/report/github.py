@@ -39,6 +39,8 @@ def _message(finding: Finding) -> Iterator[str]:
     if finding.patch:
         yield f"patch: {finding.patch.title} ({patch_outcome(finding.patch)})"
         yield finding.patch.diff.rstrip("\n")
+    if finding.unpatched:
+        yield f"patch: none: {finding.unpatched}"
     yield f"more: {finding.more}"
 
 

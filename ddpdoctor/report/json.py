@@ -11,7 +11,7 @@ from ddpdoctor.model import Change, CheckResult, Evidence, Finding, Patch, Repor
 SCHEMA_VERSION = 1
 _NAMES: dict[type, str] = {
     CheckResult: "code name family outcome text reason seconds evidence",
-    Finding: "code level headline why fix ranks where evidence confidence more about patch?",
+    Finding: "code level headline why fix ranks where evidence confidence more about patch? unpatched?",
     Patch: "title diff verified outcome changes",
     Change: "file line removed text",
     Evidence: "ranks text where?",

@@ -32,7 +32,7 @@ def row(script: Path) -> tuple[str, Finding | None]:
     patch = finding.patch if finding else None
     if finding is None:
         return _row(code, script, "", "not found"), None
-    why = result.refusals[0].partition(": ")[2] if result.refusals else ""
+    why = (finding.unpatched if patch_names(code) else "") or ""
     return _row(code, script, patch.title if patch else "", _outcome(patch) if patch else why), finding
 
 
@@ -99,8 +99,9 @@ def healthy(prefixes: Iterable[str]) -> int:
         proposed += len(patches)
         for patch in patches:
             print(f"{script.name}: {patch.title}", patch.diff, sep="\n")
-        for refusal in result.refusals:
-            print(f"{script.name}: {refusal}")
+        for finding in result.findings:
+            if finding.unpatched:
+                print(f"{script.name}: no patch for {finding.code}: {finding.unpatched}")
     print(f"{proposed} patches are proposed for {len(chosen)} healthy scripts")
     return proposed
 

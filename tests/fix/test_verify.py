@@ -98,12 +98,16 @@ def test_information_is_no_new_finding(finding, tmp_path):
 def test_a_file_that_changed_since_the_run_gets_no_patch_and_a_sentence(finding, tmp_path):
     result, runs = verified(finding, tmp_path, lambda _: Ran(ENDED, ()), as_it_ran=lambda _: False)
     assert (result.findings[0].patch, runs) == (None, 0)
-    assert result.refusals == (f"no patch for {CODE} at train.py:2: train.py changed since the run",)
+    assert result.findings[0].unpatched == "train.py changed since the run"
 
 
 def test_what_has_no_line_gets_no_patch(finding, tmp_path):
     result, runs = verified(replace(finding, where=None), tmp_path, lambda _: Ran(ENDED, ()))
-    assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)
+    assert (result.findings[0].patch, result.findings[0].unpatched, runs) == (
+        None,
+        "it is at no line of the script",
+        0,
+    )
 
 
 def trained(*losses, finite=True, **ended):
@@ -260,7 +264,7 @@ def test_information_is_patched_where_its_code_is_asked_for(is_there, finding, t
 
 def test_information_alone_gets_no_patch(finding, tmp_path):
     result, runs = verified(replace(finding, level=Level.INFO), tmp_path, lambda _: Ran(ENDED, ()))
-    assert (result.findings[0].patch, result.refusals, runs) == (None, (), 0)
+    assert (result.findings[0].patch, result.findings[0].unpatched, runs) == (None, None, 0)
 
 
 def code_of(patch):

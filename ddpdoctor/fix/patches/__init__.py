@@ -2,7 +2,8 @@
 that only changes arguments of a call.
 
 A file has ``cures``, the codes of the findings, and ``apply``. Where several patches may cure a finding, ``after``
-names those that are tried before this one; the rest goes by name.
+names those that are tried before this one; the rest goes by name. ``changes`` says what a script computes otherwise
+once it is cured: ``samples``, those that each rank trains on, or ``loss``, of the same batch. All else has to stay.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from graphlib import TopologicalSorter
 from types import MappingProxyType
 from typing import Any
@@ -33,6 +34,12 @@ def patches() -> Mapping[str, Any]:
 def patch_names(code: str) -> tuple[str, ...]:
     """The patches that may cure findings of a check, the preferred first."""
     return tuple(name for name, patch in patches().items() if code in patch.cures)
+
+
+def may_change(codes: Collection[str]) -> frozenset[str]:
+    """What a script may compute otherwise once findings of these checks are cured: ``samples``, ``loss``."""
+    cure = [patch for patch in patches().values() if any(code in patch.cures for code in codes)]
+    return frozenset(what for patch in cure for what in getattr(patch, "changes", ()))
 
 
 def patch_of(name: str) -> Callable[[Case], str]:

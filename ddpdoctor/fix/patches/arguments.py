@@ -53,6 +53,7 @@ class Arguments:
     removes: tuple[str, ...] = ()
     instead: dict[str, str] = field(default_factory=dict)
     after: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     def apply(self, case: Case) -> str:
         """Change the calls, and say what was done.
@@ -151,5 +152,6 @@ ROWS = {
         "rank and number of ranks of the process group",
         _at_line(SAMPLER),
         removes=("num_replicas", "rank"),
+        changes=("samples",),
     ),
 }

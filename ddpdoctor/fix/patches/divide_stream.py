@@ -13,6 +13,7 @@ from ddpdoctor.program.files import FUNCTIONS
 from ddpdoctor.program.flow import Entity
 
 cures = ("DD102", "DD108")
+changes = ("samples",)
 
 
 def apply(case: Case) -> str:

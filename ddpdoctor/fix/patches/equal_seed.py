@@ -13,6 +13,7 @@ from ddpdoctor.program import Origin
 from ddpdoctor.program.files import FUNCTIONS
 
 cures = ("DD104", "DD107", "DD111")
+changes = ("samples", "loss")
 _RANDOM = ("random.shuffle", "random.sample")
 _NUMPY = tuple(f"numpy.random.{name}" for name in ("shuffle", "permutation", "choice"))
 _SPLIT = "sklearn.model_selection.train_test_split"

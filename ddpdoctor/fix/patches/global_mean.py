@@ -12,6 +12,7 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.writing import with_group
 
 cures = ("DD209",)
+changes = ("loss",)
 _TARGET = 1
 """The position of the targets in the losses of torch."""
 

@@ -10,6 +10,7 @@ from ddpdoctor.fix.reading import INIT, argument, means
 from ddpdoctor.fix.source import Node, Source
 
 cures = ("DD005",)
+changes = ("samples",)
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 

@@ -10,6 +10,7 @@ from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.reading import LOADER, argument, means, rank, value_of
 
 cures = ("DD101",)
+changes = ("samples",)
 after = ("distributed_sampler",)
 _SAMPLERS = tuple(f"torch.utils.data.{name}" for name in ("WeightedRandomSampler", "RandomSampler"))
 

@@ -11,6 +11,7 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.writing import with_group
 
 cures = ("DD101", "DD109")
+changes = ("samples", "loss")
 after = ("rank_draws",)
 _OTHERS = ("random.seed", "numpy.random.seed")
 """Seeds of the generators beside torch's."""

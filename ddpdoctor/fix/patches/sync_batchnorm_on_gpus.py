@@ -10,6 +10,7 @@ from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.reading import argument, calls
 
 cures = ("DD221",)
+changes = ("loss",)
 
 
 def apply(case: Case) -> str:

@@ -10,6 +10,7 @@ from ddpdoctor.fix.reading import argument, free, means
 from ddpdoctor.fix.source import Node, Source
 
 cures = ("DD210",)
+changes = ("loss",)
 
 
 def apply(case: Case) -> str:
