@@ -310,11 +310,12 @@ def _updates(before: Trace, after: Trace) -> str | None:
 
 
 def _steps_and_batches(trace: Trace) -> dict[int, tuple[int, int]]:
-    return {
-        rank: (recording.step_count, sum(pass_.drawn for pass_ in recording.training_passes))
-        for rank, recording in trace.recorded.items()
-        if recording.training_passes
-    }
+    counts = {}
+    for rank, recording in trace.recorded.items():
+        batches = sum(pass_.drawn for pass_ in recording.training_passes)
+        if batches:  # which may be kept, and trained on again
+            counts[rank] = min(recording.step_count, batches), batches
+    return counts
 
 
 def _own_samples(before: Trace, after: Trace) -> str | None:
