@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.cli.report_output import write_timeline
 from ddpdoctor.cli.request import Request
-from ddpdoctor.job.job_folder import working_directory
+from ddpdoctor.job.job_folder import is_as_it_ran, working_directory
 from ddpdoctor.judge import Verdict, compose, judge_further, skip_all
 from ddpdoctor.judge import judge as judge_all
 from ddpdoctor.model import Report, Source
@@ -40,6 +42,8 @@ class Judging:
         """The host of each rank, as far as it is known."""
         self.since: float | None = None
         """When the run began that is judged, in seconds since the epoch; None where this command ran it."""
+        self._job_folder: Path | None = None
+        """The folder of the job that was judged."""
         self.unfinished: str | None = None
         """Why a source could not be examined to its end, where that is so."""
 
@@ -75,6 +79,7 @@ class Judging:
         """
         write_timeline(trace, self.request.timeline)
         self.facts[Source.RUN] = trace
+        self._job_folder = next(iter(folders), None)
         checks = self.request.checks(Source.RUN)
         self.unfinished = unfinished(trace, self.request.options.time_limit)
         cause = self.cause_on_host() if trace.broken else None
@@ -125,4 +130,17 @@ class Judging:
             hides=self.request.silencer.hides,
             since=self.since,
         )
-        return with_sections(report, self.facts, self.request.options, self.log, self.request.timeline)
+        return with_sections(
+            self._in_own_words(report), self.facts, self.request.options, self.log, self.request.timeline
+        )
+
+    def _in_own_words(self, report: Report) -> Report:
+        """The report with fixes in the words of the user's script, where a patch has them."""
+        trace, folder = self.facts.get(Source.RUN), self._job_folder
+        if not report.findings or folder is None or not isinstance(trace, Trace) or trace.bundled:
+            return report
+        from ddpdoctor.fix.words import in_own_words  # which a run without findings does not need
+
+        ran = partial(is_as_it_ran, folder)
+        findings = in_own_words(report.findings, trace, working_directory(folder), ran)
+        return replace(report, findings=findings)

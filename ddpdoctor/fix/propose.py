@@ -11,10 +11,12 @@ from ddpdoctor import registry
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.edits import Edit
-from ddpdoctor.fix.patches import patch_names, patch_of
+from ddpdoctor.fix.patches import patch_names, patch_of, patches
 from ddpdoctor.model import Finding
 from ddpdoctor.trace import Trace
 
+_UNKNOWN = (LookupError, AttributeError, TypeError, ValueError, AssertionError, RecursionError)
+"""What a patch raises that meets other nodes than it was written for: no reason to lose a report."""
 Edits: TypeAlias = Mapping[Path, tuple[Edit, ...]]
 """By the absolute path of the file; of the files as they are in the project."""
 
@@ -26,6 +28,8 @@ class Proposal:
     finding: Finding
     title: str
     edits: Edits
+    tells: bool = False
+    """Whether it says all of the finding's fix."""
 
 
 def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[str]) -> Iterator[Proposal]:
@@ -48,5 +52,9 @@ def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[s
             project.take()
             refusals.append(str(refusal))
             continue
+        except _UNKNOWN:
+            project.take()
+            refusals.append("the script is written in a way that the patch does not know")
+            continue
         if edits:
-            yield Proposal(finding, title, edits)
+            yield Proposal(finding, title, edits, getattr(patches()[name], "tells", False))

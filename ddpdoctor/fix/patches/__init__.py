@@ -4,6 +4,7 @@ that only changes arguments of a call.
 A file has ``cures``, the codes of the findings, and ``apply``. Where several patches may cure a finding, ``after``
 names those that are tried before this one; the rest goes by name. ``changes`` says what a script computes otherwise
 once it is cured: ``samples``, those that each rank trains on, or ``loss``, of the same batch. All else has to stay.
+``tells`` says that what it changes is all of the fix, so that a finding shows that in place of its general words.
 """
 
 from __future__ import annotations

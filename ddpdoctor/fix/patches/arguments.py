@@ -54,6 +54,7 @@ class Arguments:
     instead: dict[str, str] = field(default_factory=dict)
     after: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    tells: bool = True
 
     def apply(self, case: Case) -> str:
         """Change the calls, and say what was done.
@@ -132,6 +133,7 @@ ROWS = {
         over=frozenset({"False"}),
         removes=("static_graph",),
         after=("gather_with_gradient",),
+        tells=False,
     ),
     "no_reentrant": Arguments(
         ("DD213",),
@@ -146,6 +148,7 @@ ROWS = {
         _in_files(INIT),
         sets=("timeout", "datetime.timedelta(hours=2)"),
         over=_ANY,
+        tells=False,
     ),
     "sampler_of_group": Arguments(
         ("DD105",),

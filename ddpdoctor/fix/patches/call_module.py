@@ -8,6 +8,7 @@ from ddpdoctor.fix.reading import calls_of_wrappers, dotted, is_wrapped, passed,
 from ddpdoctor.fix.writing import module_of
 
 cures = ("DD303",)
+tells = True
 
 
 def apply(case: Case) -> str:

@@ -10,6 +10,7 @@ from ddpdoctor.fix.reading import DDP, assigned_to, calls, dotted, is_wrapped
 from ddpdoctor.fix.source import Node, Source
 
 cures = ("DD201",)
+tells = True
 
 
 def apply(case: Case) -> str:

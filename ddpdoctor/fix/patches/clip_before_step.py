@@ -11,6 +11,7 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.program.files import LOOPS
 
 cures = ("DD218",)
+tells = True
 
 
 def apply(case: Case) -> str:

@@ -12,6 +12,7 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.model import Where
 
 cures = ("DD101",)
+tells = True
 changes = ("samples",)
 
 

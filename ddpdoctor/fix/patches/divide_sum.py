@@ -9,6 +9,7 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.reading import argument, world_size
 
 cures = ("DD211",)
+tells = True
 changes = ("loss",)
 
 

@@ -8,6 +8,7 @@ from ddpdoctor.fix.reading import calls, dotted, is_wrapped
 from ddpdoctor.fix.writing import module_of
 
 cures = ("DD403", "DD407")
+tells = True
 
 
 def apply(case: Case) -> str:

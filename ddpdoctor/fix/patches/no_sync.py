@@ -11,6 +11,7 @@ from ddpdoctor.fix.reading import calls, calls_of_wrappers, has_group, may_lack_
 from ddpdoctor.fix.source import Node, Source
 
 cures = ("DD602",)
+tells = True
 
 
 def apply(case: Case) -> str:

@@ -26,6 +26,7 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.program.files import LOOPS
 
 cures = ("DD103",)
+tells = True
 _CYCLE = "itertools.cycle"
 
 

@@ -10,6 +10,7 @@ from ddpdoctor.fix.reading import is_method
 from ddpdoctor.fix.source import Node, Source
 
 cures = ("DD207",)
+tells = True
 changes = ("loss",)
 
 

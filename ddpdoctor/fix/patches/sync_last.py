@@ -12,6 +12,7 @@ from ddpdoctor.fix.reading import calls
 from ddpdoctor.fix.source import Node, Source
 
 cures = ("DD202",)
+tells = True
 _FLAG = "require_backward_grad_sync"
 
 

@@ -7,6 +7,7 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.reading import calls
 
 cures = ("DD217",)
+tells = True
 
 
 def apply(case: Case) -> str:

@@ -14,6 +14,7 @@ from ddpdoctor.program import Origin
 from ddpdoctor.program.files import FUNCTIONS
 
 cures = ("DD402",)
+tells = True
 _OF_WORKERS = ("__getitem__", "__getitems__", "__iter__")
 """Methods of datasets that DataLoader workers call."""
 _GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")
