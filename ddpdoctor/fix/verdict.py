@@ -284,17 +284,19 @@ def _samples(before: Trace, after: Trace) -> str | None:
 
 
 def _optimized(before: Trace, after: Trace) -> str | None:
-    """What an optimizer updated, by name, an optimizer of that rank still updates."""
-    second = _optimized_names(after)
-    for rank, names in _optimized_names(before).items():
-        if rank in second and (left := sorted(names - second[rank])):
+    """An optimizer that takes steps in both runs still updates all of its parameters."""
+    second = _keys(after)
+    for (rank, number), keys in _keys(before).items():
+        if left := sorted(keys - second.get((rank, number), keys)):
             return f"rank {rank} of the changed copy no longer updates {left[0]}"
     return None
 
 
-def _optimized_names(trace: Trace) -> dict[int, set[str]]:
-    made = {rank: recording.events(Optimizer) for rank, recording in trace.recorded.items()}
-    return {rank: {key for one in of_rank for key in one.keys} for rank, of_rank in made.items() if of_rank}
+def _keys(trace: Trace) -> dict[tuple[int, int], frozenset[str]]:
+    """The parameters of each rank's optimizers."""
+    recordings = trace.recorded.items()
+    made = ((rank, one) for rank, recording in recordings for one in recording.events(Optimizer))
+    return {(rank, one.index): frozenset(one.keys) for rank, one in made}
 
 
 def _updates(before: Trace, after: Trace) -> str | None:
