@@ -8,6 +8,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable, Iterable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from . import fingerprint
@@ -27,8 +28,9 @@ _PYTHON = struct.Struct(f"{_MADE}I")
 """Those of Python's own, as bytes: their text would take four times as long."""
 _TORCH_NEXT, _TORCH_MADE = 16, slice(24, 24 + 8 * _MADE)
 """Where torch's CPU state says which of them comes next, and where it has them."""
-_DEPTH = 3
-"""Attributes between a dataset and a generator that it draws from: ``subset.dataset.transform.rng`` is the farthest."""
+_DEPTH = 4
+"""Attributes between a dataset and a generator that it draws from: ``subset.dataset.transform.parts[0].rng`` is the
+farthest."""
 _MOST_PARTS = 64
 """Attributes of an object that are looked at."""
 _MOST_OBJECTS = 256
@@ -57,13 +59,15 @@ def states(torch: Any) -> dict[str, str]:
 
 
 def own_states(torch: Any, dataset: Any) -> dict[str, str]:
-    """Where the generators stand that a dataset holds, or the objects that it holds, by ``Dataset.transform.rng``."""
+    """Where the generators stand that a dataset holds, or the objects that it holds, by ``Dataset.transform.rng``; and
+    those among the global variables of their methods."""
     held = {type(dataset).__name__: dataset}
     visited = {id(dataset)}
     generators: dict[str, str] = {}
     for _ in range(_DEPTH):
         parts = {}
         for name, owner in held.items():
+            parts |= _generators_used(torch, owner)
             for key, part in _parts(owner):
                 if id(part) not in visited and len(visited) < _MOST_OBJECTS:
                     visited.add(id(part))
@@ -81,7 +85,22 @@ def _parts(owner: Any) -> list[tuple[str, Any]]:
         held = object.__getattribute__(owner, "__dict__")
     except AttributeError:
         return []
-    return list(held.items())[:_MOST_PARTS] if type(held) is dict else []
+    parts: list[tuple[str, Any]] = []
+    for name, part in list(held.items())[:_MOST_PARTS] if type(held) is dict else ():
+        elements = part[:_MOST_PARTS] if type(part) in (list, tuple) else ()
+        parts += [(f"{name}[{number}]", element) for number, element in enumerate(elements)] or [(name, part)]
+    return parts
+
+
+def _generators_used(torch: Any, owner: Any) -> dict[str, Any]:
+    """The global variables that are generators and are named in the methods of an object, those of its class alone."""
+    functions = [function for function in vars(type(owner)).values() if type(function) is FunctionType]
+    used = [
+        (name, function.__globals__.get(name))
+        for function in functions
+        for name in function.__code__.co_names
+    ]
+    return {name: value for name, value in used if _state(torch, value) is not None}
 
 
 def _state(torch: Any, part: Any) -> object:
