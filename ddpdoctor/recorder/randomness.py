@@ -65,7 +65,7 @@ def own_states(torch: Any, dataset: Any) -> dict[str, str]:
     visited = {id(dataset)}
     generators: dict[str, str] = {}
     for _ in range(_DEPTH):
-        parts = {}
+        parts: dict[str, Any] = {}
         for name, owner in held.items():
             parts |= _generators_used(torch, owner)
             for key, part in _parts(owner):

@@ -130,6 +130,8 @@ class _Collectives:
         if tensor is not None:
             fields |= {"shape": tuple(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", "")}
             fields |= self._look_at(tensor)
+            if "gather" in name and tensor.requires_grad and not self._is_in_function():
+                fields["requires_grad"] = True  # under no_grad, too
             self._note_gathered(name, tensor, kwargs)
         return fields
 
@@ -157,6 +159,16 @@ class _Collectives:
             with unseen(self.torch):
                 fields["norm"] = float(parameter.grad.norm())
         return fields
+
+    def _is_in_function(self) -> bool:
+        """Whether an autograd.Function calls it, whose own backward may bring the gradient."""
+        if self.torch.is_grad_enabled():
+            return False
+        apply = self.torch.autograd.Function.apply.__code__
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code is not apply:
+            frame = frame.f_back
+        return frame is not None
 
     def _parameter(self, tensor: Any) -> tuple[Any, str]:
         """The parameter whose memory, or whose gradient's, this is, or of which it begins with a copy."""
