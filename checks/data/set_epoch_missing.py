@@ -9,7 +9,9 @@ from ddpdoctor.frameworks import Framework
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.program.program import Program
 from ddpdoctor.recorder.events.data import Loader, Sampler
+from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import listing, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
@@ -262,13 +264,24 @@ def _kept(recording: Recording) -> list[Loop]:
         loader = recording.loader(pass_.loader)
         if loader is None or pass_.end is None or not _goes_to_its_end(recording, pass_):
             continue
-        inside = [forward.input for forward in forwards if pass_.covers(forward.time)]
+        inside = [forward for forward in forwards if pass_.covers(forward.time)]
         until = min((other.begin for other in recording.passes if other.begin >= pass_.end), default=math.inf)
-        again = [forward.input for forward in forwards if pass_.end < forward.time < until][: len(inside)]
+        again = [forward for forward in forwards if pass_.end < forward.time < until][: len(inside)]
         loop = Loop(loader, [replace(pass_, sampler=pass_.sampler or loader.sampler)])
-        if len(set(again)) >= ENOUGH_BATCHES and again == inside[: len(again)] and loop.shuffles:
+        enough = len({forward.input for forward in again}) >= ENOUGH_BATCHES and loop.shuffles
+        if enough and (_are_equal(inside, again) or _are_cycled(recording.script, pass_, inside, again)):
             loops.append(loop)
     return loops
+
+
+def _are_equal(inside: Sequence[Forward], again: Sequence[Forward]) -> bool:
+    return all(forward.input == other.input for forward, other in zip(inside, again, strict=False))
+
+
+def _are_cycled(script: str, pass_: Pass, inside: Sequence[Forward], again: Sequence[Forward]) -> bool:
+    """Whether itertools.cycle went over the DataLoader, and what it gives again is changed before the forward."""
+    cycles = any("itertools.cycle" in call.called for call in Program.of(script).calls_at(pass_.at))
+    return cycles and {forward.at for forward in again} <= {forward.at for forward in inside}
 
 
 def _goes_to_its_end(recording: Recording, pass_: Pass) -> bool:
