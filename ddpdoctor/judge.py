@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from ddpdoctor import __version__
 from ddpdoctor.check import Check
+from ddpdoctor.excuses import noted
 from ddpdoctor.memory import uncollected
-from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Passed, Report, Skipped, Source
+from ddpdoctor.model import CheckResult, Evidence, Finding, Level, Outcome, Passed, Report, Skipped, Source
 from ddpdoctor.silence import note_of
 from ddpdoctor.text import plural
 
@@ -46,6 +47,8 @@ class Verdict:
     seconds: float = 0.0
     causes: tuple[str, ...] = ()
     """Codes of the findings that explained those which were dropped from this verdict."""
+    excused: tuple[Evidence, ...] = ()
+    """The excuses that were applied, and to what."""
 
     @property
     def code(self) -> str:
@@ -112,14 +115,16 @@ def judge_further(
 def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str], None]) -> Verdict:
     start = time.perf_counter()
     try:
-        verdict = _verdict(check, source, getattr(check, source.method)(facts))
+        with noted() as excused:
+            verdict = _verdict(check, source, getattr(check, source.method)(facts))
     except NotMeasured as missing:
         verdict = _verdict(check, source, missing.skipped)
     except Exception as broken:  # noqa: BLE001 - a check that breaks is an outcome, and the others still count
         verdict = Verdict(check, source, reason=f"{type(broken).__name__}: {broken}", broke=True)
         on_error(f"{check.code} {source.method} broke:\n{traceback.format_exc()}")
     findings = tuple(_advised(check, finding, facts) for finding in verdict.findings)
-    return replace(verdict, findings=findings, seconds=time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    return replace(verdict, findings=findings, excused=tuple(excused), seconds=seconds)
 
 
 def _advised(check: Check, finding: Finding, facts: Any) -> Finding:
@@ -240,7 +245,10 @@ def _line(
         or _skipped(verdicts, sum(finding.code == check.code for finding in silenced))
     )
     seconds = sum(verdict.seconds for verdict in verdicts)
-    evidence = tuple(entry for judgement in passed for entry in judgement.evidence)
+    evidence = (
+        *(entry for judgement in passed for entry in judgement.evidence),
+        *(entry for verdict in verdicts for entry in verdict.excused),
+    )
     return CheckResult(check.code, check.name, check.family, outcome, text, reason, seconds, evidence)
 
 

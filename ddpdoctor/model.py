@@ -272,7 +272,7 @@ class CheckResult:
     """Why the check was skipped or broke; None otherwise."""
     seconds: float = 0.0
     evidence: tuple[Evidence, ...] = ()
-    """What was measured where nothing is wrong (a finding carries its own)."""
+    """What was measured where nothing is wrong (a finding carries its own), and the excuses that were applied."""
 
 
 @dataclass(frozen=True)

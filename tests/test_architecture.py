@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "figures.py": (),
     "check.py": ("ddpdoctor.model", "ddpdoctor.page", "ddpdoctor.frameworks", "ddpdoctor.failures"),
     "failures.py": (),
+    "excuses.py": ("ddpdoctor.model",),
     "page.py": (),
     "frameworks.py": (),
     "secret.py": (),

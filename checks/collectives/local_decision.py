@@ -11,7 +11,6 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.clock_exits import clock_exit
 from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_of_the_infinite
@@ -19,7 +18,6 @@ from ddpdoctor.trace.loop_exits import (
     backward_left_out,
     begun,
     is_in_a_step,
-    last_update,
     leavers,
     loop_left,
     open_call,
@@ -126,10 +124,9 @@ class LocalDecision(HangCheck):
 
     def _by_own_numbers(self, recordings: Mapping[int, Recording]) -> list[Finding]:
         """A loop that will end by what differs between ranks, though it has not yet."""
-        if timed := clock_exit(last_update(next(iter(recordings.values())))):
-            return [self._by_clock(tuple(recordings), timed)]
         if way_out := local_exit(recordings):
-            return [self._by_number(way_out)]
+            by_clock = self._by_clock(tuple(recordings), way_out.at)
+            return [self._by_number(way_out) if way_out.values else by_clock]
         skip = skip_of_the_infinite(recordings)
         return [self._by_infinite_loss(skip)] if skip else []
 

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ddpdoctor.blame.causes import EndedEarly
 from ddpdoctor.blame.wording import cause_fields, doing, others_wait, verb, who
@@ -7,14 +7,15 @@ from ddpdoctor.check import reports
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.program import Program
 from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.exit_disconnect import issued
 from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.instances import shown_at
+from ddpdoctor.trace.lines import JobLines
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_loops import early_return
 
 
 class RankLeftEarly(HangCheck):
@@ -65,7 +66,7 @@ class RankLeftEarly(HangCheck):
         # A rank that ended later, and without the call in which the others failed, was only slower.
         calls = min(_calls(rank) for rank in waiting)
         left = [rank for rank in ended if _left_before(rank, begun, trace) or _calls(rank) < calls]
-        return [self._left(left, waiting)]
+        return [self._left(left, waiting, trace)]
 
     def _cut_off(self, late: list[RankTrace]) -> Finding:
         raised = late[0].recording.raised if late[0].recording else None
@@ -82,16 +83,16 @@ class RankLeftEarly(HangCheck):
     def _ended_early(self, cause: EndedEarly) -> Finding:
         fields = cause_fields(cause)
         if cause.state.left_at is None:
-            where, waits = _returned(cause.where)
+            where, waits = _beside_the_wait(_returned(cause.where), cause.where)
             fields |= {"where": where, "evidence": (*fields["evidence"], *waits)}
         return self.fail(
             f"{who(cause.culprits)} {doing(cause.state)} with status 0, and {others_wait(cause, 'still wait')}",
             **fields,
         )
 
-    def _left(self, left: list[RankTrace], waiting: list[RankTrace]) -> Finding:
+    def _left(self, left: list[RankTrace], waiting: list[RankTrace], trace: Trace) -> Finding:
         ranks = tuple(rank.rank for rank in left)
-        where, waits = _where(left[0], waiting[0])
+        where, waits = _where(trace.recorded, ranks, waiting[0])
         return self.fail(
             f"{ranks_phrase(ranks)} ended with status 0 while {ranks_phrase(rank.rank for rank in waiting)} still "
             f"waited for {verb(ranks, 'it', 'them')}",
@@ -106,15 +107,23 @@ class RankLeftEarly(HangCheck):
 
     def _caught_error(self, recordings: Mapping[int, Recording], failed: Mapping[int, Backward]) -> Finding:
         left, others = tuple(rank for rank in recordings if rank not in failed), ranks_phrase(failed)
+        at = next(iter(failed.values())).at
+        catches = _swallowed_at(recordings, left, at)
+        early = f"What ended {ranks_phrase(left)} early may have been caught in the same way."
+        if catches:
+            early = f"Before that, {ranks_phrase(left)} came to the same except."
         return self.fail(
             f"{ranks_phrase(left)} ended with status 0 before the last backward of {others}, which failed unheard",
             why=f"The script caught the error of {others} and ended with status 0, so for its launcher the job "
-            f"succeeded. What ended {ranks_phrase(left)} early may have been caught in the same way.",
+            f"succeeded. {early}",
             fix="except Exception:\n    traceback.print_exc()\n    sys.exit(1)    # or do not catch it",
             ranks=left,
-            where=next(iter(failed.values())).at,
-            evidence=by_state(
-                recordings, lambda recording: f"{plural(len(recording.backwards), 'backward')} in all"
+            where=catches or at,
+            evidence=(
+                *by_state(
+                    recordings, lambda recording: f"{plural(len(recording.backwards), 'backward')} in all"
+                ),
+                *(shown_at("the others failed", at) if catches else ()),
             ),
             confidence=Confidence.LIKELY,
         )
@@ -199,18 +208,38 @@ def _calls(rank: RankTrace) -> int:
     return issued(rank.recording) if rank.recording else -1
 
 
-def _where(left: RankTrace, waiting: RankTrace) -> tuple[Where | None, tuple[Evidence, ...]]:
-    """The line of the script at which it left, and, beside the branch of a return, that at which the others wait."""
-    if left.recording and left.recording.exit and left.recording.exit.at:
-        return left.recording.exit.at, ()
-    raised = waiting.recording.raised if waiting.recording else None
-    return _returned(raised.at if raised else None)
+def _where(
+    recordings: Mapping[int, Recording], left: Sequence[int], waiting: RankTrace
+) -> tuple[Where | None, tuple[Evidence, ...]]:
+    """Where ranks left: their own last line, the condition by which they went another way, the ``except`` to which
+    they came, or the branch that returns; else the line at which the others wait, which stands beside any other."""
+    ended = recordings[left[0]].exit if left[0] in recordings else None
+    if ended and ended.at:
+        return ended.at, ()
+    waits = waiting.recording.raised.at if waiting.recording and waiting.recording.raised else None
+    lines = JobLines.of(recordings)
+    if lines and (parting := lines.way_out(left, waits)):
+        where, evidence = _beside_the_wait(parting.at, waits)
+        return where, (*parting.evidence(), *evidence)
+    return _beside_the_wait(_swallowed_at(recordings, left, waits) or _returned(waits), waits)
 
 
-def _returned(waits: Where | None) -> tuple[Where | None, tuple[Evidence, ...]]:
-    """The branch by which a rank returned ahead of the line at which others wait; that line where there is none."""
-    branch = early_return(waits)
-    return (branch, shown_at("the others wait", waits)) if branch else (waits, ())
+def _beside_the_wait(where: Where | None, waits: Where | None) -> tuple[Where | None, tuple[Evidence, ...]]:
+    return (where, shown_at("the others wait", waits)) if where else (waits, ())
+
+
+def _swallowed_at(recordings: Mapping[int, Recording], left: Sequence[int], at: Where | None) -> Where | None:
+    """The ``except`` around a line to which these ranks came, which then ended as if nothing had failed."""
+    lines = JobLines.of(recordings)
+    if lines is None or at is None:
+        return None
+    catching = Program.holding(at, recordings[left[0]].script).catching(at)
+    return next((it for it in catching if {*left} <= lines.ranks_reaching(it)), None)
+
+
+def _returned(waits: Where | None) -> Where | None:
+    """The branch by which a rank returned ahead of the line at which others wait."""
+    return Program.of(waits.file).loops.early_return(waits) if waits else None
 
 
 def _how_it_ended(rank: RankTrace) -> str:

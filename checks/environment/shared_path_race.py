@@ -7,6 +7,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.failures import Message
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.outliers import by_state
+from ddpdoctor.program.handlers import is_caught
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
@@ -14,7 +15,6 @@ from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.clock_names import ClockName, named_by_clocks
 from ddpdoctor.trace.files import is_named, is_of_training
-from ddpdoctor.trace.handled_exceptions import is_caught
 from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as

@@ -1,14 +1,15 @@
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Finding, Judgement, Passed, Where
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.lines import JobLines
+from ddpdoctor.trace.loop_exits import loops_of
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_loops import skip_branch
 from ddpdoctor.trace.sync import LARGEST_STATISTIC, elements
 
 
@@ -66,6 +67,7 @@ class StepSkipped(Check):
         late = tuple(rank for rank, count in steps.items() if count < most)
         fewest = min(steps.values())
         leader = recordings[next(rank for rank, count in steps.items() if count == most)]
+        where, decided = _decided_at(recordings, late, leader)
         return self.fail(
             f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')} where the others took {most}",
             why="It ran as many backwards as the others, so the gradients were averaged, but it did not apply "
@@ -73,12 +75,15 @@ class StepSkipped(Check):
             fix="skip = skip.float()    # the condition, as a tensor\ndist.all_reduce(skip)\n"
             "if skip.item() == 0:       # equal on every rank\n    optimizer.step()",
             ranks=late,
-            where=_decided_at(leader),
-            evidence=by_state(
-                {
-                    rank: f"{plural(count, 'optimizer step')} in {plural(backwards[rank], 'backward')}"
-                    for rank, count in steps.items()
-                }
+            where=where,
+            evidence=(
+                *decided,
+                *by_state(
+                    {
+                        rank: f"{plural(count, 'optimizer step')} in {plural(backwards[rank], 'backward')}"
+                        for rank, count in steps.items()
+                    }
+                ),
             ),
         )
 
@@ -94,11 +99,20 @@ def _gets_weights(recording: Recording) -> bool:
     )
 
 
-def _decided_at(recording: Recording) -> Where | None:
-    """The branch by which an update is left out, where there is one only; else the update."""
-    step = recording.steps[0]
-    update = step.optimizer_steps[-1].at
-    return skip_branch(step.backwards[-1].at if step.backwards else None, update) or update
+def _decided_at(
+    recordings: Mapping[int, Recording], late: Sequence[int], leader: Recording
+) -> tuple[Where | None, tuple[Evidence, ...]]:
+    """The condition at which ranks went other ways in the first step that they did not end together, with what it
+    looked at; else the only branch by which the update may be left out, or the update."""
+    own = recordings[late[0]].steps
+    pairs = zip(own, leader.steps, strict=False)
+    step = next((it.index for it, other in pairs if len(it.backwards) > len(other.backwards)), None)
+    lines, update = JobLines.of(recordings), leader.steps[0].optimizer_steps[-1].at
+    parting = lines.way_out(late, update, step) if lines and step is not None else None
+    if parting:
+        return parting.at, parting.evidence()
+    backward = leader.steps[0].backwards[-1].at if leader.steps[0].backwards else None
+    return loops_of(leader, update).skip_branch(backward, update) or update, ()
 
 
 def _equal_work(recordings: Mapping[int, Recording], backwards: Mapping[int, int]) -> bool:

@@ -11,8 +11,9 @@ from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.program import Condition, Origin
 from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.files import FUNCTIONS, dotted
-from ddpdoctor.program.flow import Entity, Point, argument, returned
 from ddpdoctor.program.known import RETURNS_ITS_ARGUMENTS
+from ddpdoctor.program.points import Entity, Point
+from ddpdoctor.program.signatures import argument, returned
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
 LOADER = "torch.utils.data.DataLoader"

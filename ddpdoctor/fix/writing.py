@@ -24,8 +24,8 @@ from ddpdoctor.fix.reading import (
     world_size,
 )
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.program.flow import Point
 from ddpdoctor.program.known import SPAWNS
+from ddpdoctor.program.points import Point
 
 
 def under_condition(source: Source, statement: Node, condition: str) -> None:

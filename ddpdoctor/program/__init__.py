@@ -4,7 +4,8 @@
 the lines in between. Where code was not read, an origin is UNKNOWN, which never leads to a finding above information.
 """
 
+from ddpdoctor.program.expressions import Condition, Exit, Expression, Origins, Source
 from ddpdoctor.program.known import Origin
-from ddpdoctor.program.program import Condition, Expression, Origins, Program, Source
+from ddpdoctor.program.program import Program
 
-__all__ = ["Condition", "Expression", "Origin", "Origins", "Program", "Source"]
+__all__ = ["Condition", "Exit", "Expression", "Origin", "Origins", "Program", "Source"]

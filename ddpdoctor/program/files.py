@@ -100,9 +100,17 @@ class File:
             )
         return found
 
-    def where(self, node: ast.expr | ast.stmt | ast.excepthandler) -> Where:
+    def where(self, node: ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias) -> Where:
         """Its line."""
-        return Where(self.path, node.lineno, name_of_scope(self.function_at(node.lineno)))
+        return Where(self.path, node.lineno, self.qualified_name(self.function_at(node.lineno)))
+
+    def qualified_name(self, scope: ast.AST) -> str:
+        """The name of a function with what it is defined in, as Python has it."""
+        parts = [name_of_scope(scope)]
+        for around in self.above(scope):
+            if isinstance(around, (*FUNCTIONS, ast.ClassDef)):
+                parts.append(f"{around.name}{'' if isinstance(around, ast.ClassDef) else '.<locals>'}")
+        return ".".join(reversed(parts))
 
 
 def read(path: str) -> File | None:

@@ -378,3 +378,14 @@ CHANGES = frozenset(
 """Methods of Python's containers that put in what they are given; torch's end with ``_``."""
 KINDS = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.callable", "builtins.type"})
 """Functions whose result is made of the kind of what they are given, not of its value."""
+FINITE = frozenset(
+    f"{module}.{name}"
+    for module in ("math", "cmath", "numpy", "torch")
+    for name in ("isnan", "isinf", "isfinite", "isneginf", "isposinf")
+)
+"""Functions that ask whether a number is finite at all; tensors have methods of the same names."""
+NAMED_BY_CLOCK = {
+    "torch.utils.tensorboard.SummaryWriter": (0, "log_dir"),
+    "tensorboardX.SummaryWriter": (0, "logdir"),
+}
+"""What names a folder by the clock, unless this argument is one."""

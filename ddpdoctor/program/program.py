@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import replace
+from functools import cache, cached_property
 
 from ddpdoctor.model import Where
 from ddpdoctor.program.chains import Definition, How
+from ddpdoctor.program.expressions import Condition, Exit, Expression, Origins, Source, where_of
 from ddpdoctor.program.files import (
-    COMPREHENSIONS,
     LOOPS,
     File,
     Function,
@@ -21,201 +21,12 @@ from ddpdoctor.program.files import (
     parse,
     read,
 )
-from ddpdoctor.program.flow import Context, Entity, Flow, Point, argument, arguments, tests_of_returns
-from ddpdoctor.program.known import ENDS, Origin, is_module
-
-
-@dataclass(frozen=True)
-class Source:
-    """One of the places where a value comes from."""
-
-    origin: Origin
-    name: str
-    """What gives it: the qualified name of a function, an environment variable, a parameter."""
-    path: tuple[Where, ...]
-    """The lines from there to the value."""
-
-
-@dataclass(frozen=True)
-class Origins:
-    """Everything that a value comes from."""
-
-    sources: tuple[Source, ...]
-
-    @property
-    def kinds(self) -> frozenset[Origin]:
-        """The kinds of origins."""
-        return frozenset(source.origin for source in self.sources)
-
-    @property
-    def known(self) -> bool:
-        """Whether all code that makes the value was read; a value of which it was not is no reason for a finding."""
-        return Origin.UNKNOWN not in self.kinds
-
-    @property
-    def differs(self) -> bool:
-        """Whether ranks have values of their own, which is certain: all is known, and a part differs."""
-        return self.known and any(kind.differs for kind in self.kinds)
-
-    def of(self, origin: Origin) -> Source | None:
-        """The source with the shortest path among those of one kind."""
-        return min(
-            (it for it in self.sources if it.origin is origin), key=lambda it: len(it.path), default=None
-        )
-
-    def only(self, *allowed: Origin) -> bool:
-        """Whether nothing else takes part, apart from what is equal."""
-        return self.kinds <= {*allowed, Origin.EQUAL, Origin.REDUCED}
-
-
-@dataclass(frozen=True, eq=False)
-class Expression:
-    """An expression of the program."""
-
-    program: Program
-    file: File
-    node: ast.expr
-    context: Context | None = None
-
-    @property
-    def where(self) -> Where:
-        """Its line."""
-        return self.file.where(self.node)
-
-    @property
-    def text(self) -> str:
-        """As it is written."""
-        return ast.unparse(self.node)
-
-    @property
-    def origins(self) -> Origins:
-        """Where its value comes from."""
-        return self.program.origins(self)
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The qualified names of what it may be: a function or a class, of a library or of the program."""
-        return self.program.names(self)
-
-    @property
-    def classes(self) -> frozenset[str]:
-        """The classes of libraries that its value has, or whose subclass."""
-        return self.program.classes(self)
-
-    def inner(self, node: ast.expr) -> Expression:
-        """A part of it."""
-        return Expression(self.program, self.file, node, self.context)
-
-    def spans(self, line: int | None) -> bool:
-        """Whether it stands on a line, or begins or ends there."""
-        return line in lines(self.node)
-
-    @property
-    def is_call(self) -> bool:
-        """Whether it is a call."""
-        return isinstance(self.node, ast.Call)
-
-    @property
-    def called(self) -> frozenset[str]:
-        """The qualified names of what it calls; none where it is no call."""
-        return self.program.called(self) if self.is_call else frozenset()
-
-    def is_attribute(self, name: str) -> bool:
-        """Whether it is an attribute of this name."""
-        return isinstance(self.node, ast.Attribute) and self.node.attr == name
-
-    def quotient(self) -> list[tuple[Expression, Expression]]:
-        """What is divided, and by what; nothing where it is no quotient."""
-        node = self.node
-        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
-            return []
-        return [(self.inner(node.left), self.inner(node.right))]
-
-    @property
-    def added_to(self) -> str:
-        """The variable that its statement adds it to; empty where it is no such statement."""
-        parent = self.file.parents.get(self.node)
-        return ast.unparse(parent.target) if isinstance(parent, ast.AugAssign) else ""
-
-    def is_in_loop_at(self, line: int | None) -> bool:
-        """Whether it stands in a loop that begins on a line, or in a comprehension there."""
-        above = (it for it in self.file.above(self.node) if isinstance(it, (*LOOPS, *COMPREHENSIONS)))
-        return any(getattr(it, "lineno", None) == line for it in above)
-
-    def choices(self) -> Iterator[Expression]:
-        """The conditions that decide which of several values it is, the nearest first."""
-        for part in self.made_of():
-            if isinstance(part.node, ast.IfExp):
-                yield part.inner(part.node.test)
-            elif part.is_call:
-                yield from self.program.choices_in(part)
-
-    def pieces(self) -> Iterator[Expression]:
-        """The values that a text, a tuple or a dictionary is put together from; itself where it is none."""
-        return self.program.pieces(self)
-
-    @property
-    def method(self) -> str:
-        """The method that it calls, of an object whose class may be unknown; empty where it is no such call."""
-        function = self.node.func if isinstance(self.node, ast.Call) else None
-        return function.attr if isinstance(function, ast.Attribute) else ""
-
-    @property
-    def arguments(self) -> list[Expression]:
-        """What it gives to the function that it calls."""
-        given = arguments(self.node) if isinstance(self.node, ast.Call) else []
-        return [self.inner(it.value if isinstance(it, ast.Starred) else it) for it in given]
-
-    @property
-    def owner(self) -> Expression | None:
-        """The object whose method it calls."""
-        function = self.node.func if isinstance(self.node, ast.Call) else None
-        return self.inner(function.value) if isinstance(function, ast.Attribute) else None
-
-    def argument(self, position: int | None, name: str) -> Expression | None:
-        """What a call gives as one parameter."""
-        given = argument(self.node, position, name) if isinstance(self.node, ast.Call) else None
-        return self.inner(given) if given is not None else None
-
-    def made_of(self, hides: Callable[[Expression], bool] = lambda _: False) -> Iterator[Expression]:
-        """The expressions that its value is made of, itself first, through assignments, calls and constructors.
-
-        Args:
-            hides: whether what an expression is made of does not matter.
-        """
-        return self.program.made_of(self, hides)
-
-    def parts(self) -> Iterator[Expression]:
-        """The conditions that ``and``, ``or`` and ``not`` join."""
-        node = (
-            self.node.operand
-            if isinstance(self.node, ast.UnaryOp) and isinstance(self.node.op, ast.Not)
-            else self.node
-        )
-        if isinstance(node, ast.BoolOp):
-            for value in node.values:
-                yield from self.inner(value).parts()
-        else:
-            yield self.inner(node)
-
-
-@dataclass(frozen=True, eq=False)
-class Condition:
-    """What has to be so for a line to be reached."""
-
-    test: Expression
-    holds: bool
-    at: Where
-    """The line of the statement that decides."""
-
-    @property
-    def by_rank(self) -> Origins | None:
-        """The origins of a part of it that the number of the rank decides; None where no part is one."""
-        for part in self.test.parts():
-            origins = part.origins
-            if Origin.RANK in origins.kinds and origins.only(Origin.RANK, Origin.ENVIRONMENT):
-                return origins
-        return None
+from ddpdoctor.program.flow import Flow, tests_of_returns
+from ddpdoctor.program.handlers import catching
+from ddpdoctor.program.known import NAMED_BY_CLOCK, Origin, is_module
+from ddpdoctor.program.loops import Loops
+from ddpdoctor.program.points import Entity, Point
+from ddpdoctor.program.signatures import argument, arguments
 
 
 class Program:
@@ -245,6 +56,17 @@ class Program:
     def of(script: str) -> Program:
         """The program of a script, read once."""
         return _program(script)
+
+    @staticmethod
+    def holding(where: Where, script: str = "") -> Program:
+        """The program that a line is part of: that of the script, or of the line's own file."""
+        program = Program.of(script or where.file)
+        return program if where.file in program.files else Program.of(where.file)
+
+    @cached_property
+    def loops(self) -> Loops:
+        """Its loops, and the ways out of them."""
+        return Loops(self.flow)
 
     def file(self, where: Where | None) -> File | None:
         """The file of a line; None where it is none of the program."""
@@ -335,9 +157,37 @@ class Program:
 
     def _leaves(self, file: File, statement: ast.stmt) -> bool:
         """Whether nothing behind a statement of its block is run."""
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            return bool(self.names(Expression(self, file, statement.value.func)) & ENDS)
-        return isinstance(statement, ast.Return | ast.Continue | ast.Break | ast.Raise)
+        leaves = isinstance(statement, ast.Return | ast.Continue | ast.Break | ast.Raise)
+        return leaves or self.loops.ends_process(file, statement)
+
+    def around(self, where: Where) -> Where:
+        """The same line, with the name of its function as the text has it."""
+        file = self.file(where)
+        name = file.qualified_name(file.function_at(where.line)) if file else where.function
+        return replace(where, function=name)
+
+    def ways_out(self, where: Where) -> list[Exit]:
+        """The ways out of the loops around a line of its function, the outer loops first."""
+        file = self.file(where)
+        if file is None or where.line is None:
+            return []
+        around = self.loops.around(file, where.line)
+        return [
+            Exit(self, way, loop) for loop in around for way in self.loops.ways_out(file, loop) if way.tests
+        ]
+
+    def test_at(self, where: Where | None) -> Expression | None:
+        """The condition of the ``if`` or the ``while`` that begins at a line."""
+        file = self.file(where)
+        statements = file.statements_at(where.line) if file and where else []
+        found = (it for it in statements if isinstance(it, ast.If | ast.While) and it.lineno == where.line)  # type: ignore[union-attr]
+        statement = next(found, None)
+        return Expression(self, file, statement.test) if file and statement else None
+
+    def catching(self, where: Where) -> list[Where]:
+        """The lines that may catch an exception of a line, in its function and in those that lead to it."""
+        leading = self.loops.leading(where).values()
+        return [it for file, here in leading for line in here for it in catching(Where(file.path, line))]
 
     def callers(self, where: Where) -> list[Where]:
         """The lines of the program that call the function in which a line stands."""
@@ -529,6 +379,20 @@ class Program:
         called = self.flow.called(Point(call, file))
         return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in called)
 
+    def given_at(self, where: Where) -> Origins:
+        """What the calls of a line, and the objects whose methods they are, are made of."""
+        file, sources = self.file(where), dict[Source, None]()
+        for call in file.calls if file else ():
+            if file is None or where.line not in lines(call):
+                continue
+            owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+            for given in (*owner, *call.args, *(it.value for it in call.keywords)):
+                sources |= dict.fromkeys(self.origins(Expression(self, file, given)).sources)
+            for name in self._names_of_call(file, call) & NAMED_BY_CLOCK.keys():
+                if argument(call, *NAMED_BY_CLOCK[name]) is None:
+                    sources[Source(Origin.CLOCK, name, (file.where(call),))] = None
+        return Origins(tuple(sources))
+
     def expression_at(self, where: Where, text: str | None = None) -> Expression | None:
         """The expression with this text on a line; the first one on it without.
 
@@ -586,12 +450,11 @@ def _lines_of(way: Sequence[Point]) -> tuple[Where, ...]:
     """The lines of a way, each once where it goes on in the same."""
     places: list[Where] = []
     for point in way:
-        node = getattr(point.node, "node", point.node)
-        if isinstance(node, ast.expr | ast.stmt | ast.arg | ast.alias):
-            where = Where(point.file.path, node.lineno, name_of_scope(point.file.function_at(node.lineno)))
+        if isinstance(getattr(point.node, "node", point.node), ast.expr | ast.stmt | ast.arg | ast.alias):
+            where = where_of(point)
             if not places or places[-1] != where:
                 places.append(where)
     return tuple(places)
 
 
-__all__ = ["Condition", "Entity", "Expression", "Origin", "Origins", "Program", "Source"]
+__all__ = ["Condition", "Entity", "Exit", "Expression", "Origin", "Origins", "Program", "Source"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import dis
 import gc
 import inspect
-import linecache
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from types import CellType, CodeType, FrameType, GeneratorType
@@ -83,9 +81,7 @@ def takes_all(frame: FrameType, iterator: Any) -> bool:
     above: FrameType | None = frame
     while above is not None:
         code = above.f_code
-        takes_all = _of_instruction(code, above.f_lasti) == FOR and not _is_left(
-            code.co_filename, above.f_lineno
-        )
+        takes_all = _of_instruction(code, above.f_lasti) == FOR and not is_left(code, above.f_lasti)
         if not (expects_the_end(above) or takes_all):
             return False
         if not code.co_flags & inspect.CO_GENERATOR:
@@ -106,34 +102,48 @@ def _is_held_by_loops(iterator: Any) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _is_left(file: str, line: int) -> bool:
-    """Whether the ``for`` on a line may be left before its end; True where its source cannot be read."""
-    loops = [node for node in _around(file, line) if isinstance(node, ast.For) and _spans(node.iter, line)]
-    return len(loops) != 1 or _leaves(loops[0].body)
+def is_left(code: CodeType, offset: int) -> bool:
+    """Whether the ``for`` at an instruction may be left before its end: whether its body, or what handles an exception
+    there, returns, raises, or comes to what stands around the loop without going through its head again."""
+    instructions = [
+        instruction for instruction in dis.get_instructions(code) if instruction.opname != "CACHE"
+    ]
+    number_of = {instruction.offset: number for number, instruction in enumerate(instructions)}
+    head = first = number_of[offset]
+    if instructions[head].opname != "FOR_ITER":
+        return True
+    while instructions[first - 1].opname == "EXTENDED_ARG":
+        first -= 1
+    handlers = getattr(dis.Bytecode(code), "exception_entries", ())
+    around = {handler.target for handler in handlers if handler.start <= offset < handler.end}
+    handlers = [handler for handler in handlers if handler.target not in around]
+    waiting = [head + 1]
+    for number in waiting:  # which grows
+        now = instructions[number]
+        if number < first or _leaves(instructions, number):
+            return True
+        after = [number_of[target] for target in _next(instructions, number) if target in number_of]
+        after += [number_of[it.target] for it in handlers if it.start <= now.offset < it.end]
+        waiting += [it for it in dict.fromkeys(after) if it not in waiting and not first <= it <= head]
+    return False
 
 
-def _leaves(body: Iterable[ast.AST], *, inner: bool = False) -> bool:
-    """Whether statements leave the loop around them; a break of a loop inside it does not."""
-    return any(_is_way_out(node, inner=inner) for node in body)
+def _leaves(instructions: Sequence[dis.Instruction], number: int) -> bool:
+    """Whether a function returns at an instruction, or raises; a test of what is certain does not."""
+    name = instructions[number].opname
+    is_assertion = name == "RAISE_VARARGS" and any(
+        "ASSERTION" in f"{it.opname} {it.argrepr}".upper() for it in instructions[max(0, number - 8) : number]
+    )
+    return (name.startswith("RETURN_") and name != "RETURN_GENERATOR") or (
+        name == "RAISE_VARARGS" and not is_assertion
+    )
 
 
-def _is_way_out(node: ast.AST, *, inner: bool) -> bool:
-    if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda):
-        return False
-    if isinstance(node, ast.For | ast.While):
-        return _leaves(node.body, inner=True) or _leaves(node.orelse, inner=inner)
-    leaves = isinstance(node, ast.Return | ast.Raise) or (isinstance(node, ast.Break) and not inner)
-    return leaves or _leaves(ast.iter_child_nodes(node), inner=inner)
-
-
-def _around(file: str, line: int) -> list[ast.AST]:
-    """What spans a line of a source file; nothing where that cannot be read."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return []
-    return [node for node in ast.walk(tree) if _spans(node, line)]
-
-
-def _spans(node: ast.AST, line: int) -> bool:
-    return getattr(node, "lineno", line + 1) <= line <= (getattr(node, "end_lineno", None) or 0)
+def _next(instructions: Sequence[dis.Instruction], number: int) -> Iterator[int]:
+    """The offsets of what may come after an instruction."""
+    now = instructions[number]
+    if now.opcode in dis.hasjrel or now.opcode in dis.hasjabs:
+        yield now.argval
+    goes_on = "JUMP" not in now.opname or "IF" in now.opname
+    if goes_on and now.opname not in ("RERAISE", "RAISE_VARARGS") and number + 1 < len(instructions):
+        yield instructions[number + 1].offset

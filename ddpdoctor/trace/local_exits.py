@@ -1,70 +1,61 @@
-"""Loops that end by a number that differs between ranks: the condition from the source, the number from the run."""
+"""Loops that will end by what differs between ranks, though they have not yet: a clock, or a number of each rank's own.
+
+Which conditions end a loop and what they are made of follows from the program; which of that differs, from the numbers
+that the functions of the script held on each rank when a training step began, and from those that conditions looked at.
+"""
 
 from __future__ import annotations
 
-import ast
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
-from itertools import chain
-from typing import TypeAlias
+from functools import cached_property
 
+from ddpdoctor.excuses import Excuse
 from ddpdoctor.model import Where
+from ddpdoctor.program import Condition, Exit, Origin, Program
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
-from ddpdoctor.trace.assignments import Assignment, assignments, dotted, set_by_callees
-from ddpdoctor.trace.clock_exits import reads_clock
+from ddpdoctor.trace.loop_exits import last_update, loops_of
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_loops import skip_branch
-from ddpdoctor.trace.syntax import called_name, enclosing_function, lines, own_nodes, parsed
 from ddpdoctor.trace.training import TrainingStep
 
-Numbers: TypeAlias = Mapping[str, float | None]
 _SAME = 1e-3
 """Relative difference up to which two ranks have the same number: GPUs do not always sum in one order."""
-_TRANSPARENT = {"float", "int", "bool", "abs", "round", "item", "detach", "cpu"}
-"""Calls whose result is as local as what they are given."""
-_FINITE = {"isnan", "isinf", "isfinite"}
-"""Questions that ranks answer alike, once gradients were averaged."""
+_MOST_STEPS = 32
+"""In which values of a condition are compared."""
 _TO_ONE_RANK = ("reduce", "gather", "gather_object", "send", "recv", "isend", "irecv", "batch_isend_irecv")
 _WITHOUT_VALUES = ("barrier", "monitored_barrier")
-_DEPTH = 4
-"""Assignments between a number and the condition that it decides."""
+
+MAY_BE_OFF = Excuse(
+    "a setting may keep it shut",
+    """A way out of a loop that stands under a setting of which the run does not tell whether it is on, or that ends the
+    loop after a time which may be no time at all (``limit=None``). Where it is off no rank leaves there. A bug that it
+    hides: an early stop by each rank's own loss under ``if config["early_stop"]``, of which no number was recorded.""",
+)
 
 
 @dataclass(frozen=True)
 class LocalExit:
-    """A condition that ends a loop, and a number of each rank's own that decides it."""
+    """A condition that ends a loop, or leaves out a backward, by a number of each rank's own."""
 
     at: Where
     name: str
+    """Empty where it is the time."""
     values: Mapping[int, float]
-    """By rank, where they differed first."""
-
-
-@dataclass(frozen=True)
-class _Exit:
-    """One way out of a loop."""
-
-    loop: ast.For | ast.While
-    line: int
-    tests: tuple[tuple[ast.expr, bool], ...]
-    """The conditions that lead to it, the outermost first, and whether each has to hold."""
+    """By rank, where they differed first; none of the time."""
 
 
 def local_exit(recordings: Mapping[int, Recording]) -> LocalExit | None:
     """A condition that ends a loop of joint training by what differs between ranks; None where none is certain.
 
-    It is certain where the condition compares such a number itself, or is made of it by the function around it and
-    nothing that all ranks get was exchanged since training began.
+    It is certain where nothing on the way from what differs to the condition makes ranks equal: no collective that the
+    program calls there, nor any since training began where code on the way was not read.
     """
-    exchanged = any(map(_exchanges, recordings.values()))
-    for moment in _moments(recordings):
-        at = next(iter(moment.values())).at
-        for way in _exits(at):
-            if result := _decided(at, way, moment, exchanged=exchanged):
-                return result
+    job = _Job(recordings)
+    for way_out in job.ways_out():
+        if not job.is_shut(way_out) and (found := job.by_clock(way_out) or job.by_number(way_out)):
+            return found
     return None
 
 
@@ -83,15 +74,18 @@ def skip_of_the_infinite(recordings: Mapping[int, Recording]) -> LocalExit | Non
         if any(map(_exchanges_before_backward, row)):
             return None
         if len(known) == len(recordings) and _differ(known.values()) and row[0].forwards:
-            branch = skip_branch(row[0].forwards[-1].at, row[0].backwards[-1].at)
-            tests = _tests_on(branch) if branch else []
-            return LocalExit(branch, "loss", known) if branch and _asks_for_the_infinite(tests) else None
+            first = next(iter(recordings.values()))
+            return _skips_the_infinite(first, row[0], known)
     return None
 
 
-def _tests_on(line: Where) -> list[ast.expr]:
-    nodes = ast.walk(parsed(line.file) or ast.Module([], []))
-    return [node.test for node in nodes if isinstance(node, ast.If) and node.lineno == line.line]
+def _skips_the_infinite(
+    recording: Recording, step: TrainingStep, losses: Mapping[int, float]
+) -> LocalExit | None:
+    forward, backward = step.forwards[-1].at, step.backwards[-1].at
+    branch = loops_of(recording, backward).skip_branch(forward, backward)
+    test = Program.holding(branch, recording.script).test_at(branch) if branch else None
+    return LocalExit(branch, "loss", losses) if branch and test and test.asks_if_finite else None
 
 
 def _exchanges_before_backward(step: TrainingStep) -> bool:
@@ -100,31 +94,110 @@ def _exchanges_before_backward(step: TrainingStep) -> bool:
     return any(begins <= call.time <= ends for call in step.collectives)
 
 
-@dataclass(frozen=True)
-class _Held:
-    """What a function held on one rank at one moment."""
+class _Job:
+    """What ranks held, and the ways out of the loops in which they train."""
 
-    at: Where
-    numbers: Numbers
+    def __init__(self, recordings: Mapping[int, Recording]) -> None:
+        self._recordings = recordings
+        self._first = next(iter(recordings.values()))
+        self._moments: dict[tuple[object, Where], dict[int, Mapping[str, object]]] = {}
+        """What each rank held, by the moment and the line."""
+        for rank, recording in recordings.items():
+            for moment, at, numbers in (*_held(recording), *_looked_at(recording, recordings)):
+                self._moments.setdefault((moment, self._at(at)), {})[rank] = numbers
+
+    def _at(self, where: Where) -> Where:
+        return Program.holding(where, self._first.script).around(where)
+
+    def _in_function(self, at: Where) -> Iterator[dict[int, Mapping[str, object]]]:
+        """What the function around a line held."""
+        for (_, where), held in self._moments.items():
+            if (where.file, where.function) == (at.file, at.function):
+                yield held
+
+    def ways_out(self) -> Iterator[Exit]:
+        """Those of the loops around the places from which a training step begins."""
+        at = (event.at for event in self._first.events(LoopNumbers))
+        for place in dict.fromkeys((*at, last_update(self._first))):
+            if place is not None:
+                ways = Program.holding(place, self._first.script).ways_out(place)
+                yield from (way for way in ways if not any(it.test.asks_if_finite for it in way.conditions))
+
+    @cached_property
+    def _exchanged(self) -> bool:
+        return any(map(_exchanges, self._recordings.values()))
+
+    def is_shut(self, way_out: Exit) -> bool:
+        """Whether settings keep a way out shut, or may."""
+        return any(self._keeps_shut(way_out, it) for it in way_out.conditions if not way_out.changes(it.test))
+
+    def _keeps_shut(self, way_out: Exit, setting: Condition) -> bool:
+        if Origin.CLOCK in setting.test.origins.kinds:
+            return False
+        truth = setting.test.truth(self._settings(way_out))
+        return (truth is None and MAY_BE_OFF.spares(str(way_out.at))) or truth is not setting.holds
+
+    def _settings(self, way_out: Exit) -> dict[str, object]:
+        """What the function of a loop held last."""
+        held = (next(iter(it.values())) for it in self._in_function(way_out.at))
+        return {name: value for numbers in held for name, value in numbers.items()}
+
+    def _is_endless(self, way_out: Exit, it: Condition) -> bool:
+        """Whether it compares with no limit at all."""
+        held = self._settings(way_out)
+        limits = (part for part in it.test.variables() if held.get(part.text) in (math.inf, -math.inf))
+        return any(not way_out.changes(part) for part in limits)
+
+    def by_clock(self, way_out: Exit) -> LocalExit | None:
+        """Whether the time decides, and all that the condition is made of is known."""
+        for it in way_out.conditions:
+            origins = it.test.origins
+            if Origin.CLOCK in origins.kinds and origins.known and not self._is_endless(way_out, it):
+                if origins.may_be_none:
+                    MAY_BE_OFF.spares(str(way_out.at))
+                else:
+                    return LocalExit(way_out.at, "", {})
+        return None
+
+    def by_number(self, way_out: Exit) -> LocalExit | None:
+        """The number of each rank's own that decides."""
+        for it in way_out.conditions:
+            if self._is_endless(way_out, it) or (self._exchanged and not it.test.origins.known):
+                continue
+            for variable in way_out.variables(it.test):
+                if values := self._differing(variable.name, variable.at):
+                    return LocalExit(way_out.at, variable.name, values)
+        return None
+
+    def _differing(self, name: str, at: Where) -> dict[int, float]:
+        """The values of a variable of the function around a line, where they were not the same on all ranks."""
+        for held in self._in_function(at):
+            values = {rank: numbers.get(name) for rank, numbers in held.items()}
+            known = {rank: float(it) for rank, it in values.items() if isinstance(it, int | float)}
+            if len(known) == len(self._recordings) and _differ(known.values()):
+                return known
+        return {}
 
 
-def _moments(recordings: Mapping[int, Recording]) -> Iterator[dict[int, _Held]]:
-    """The moments that were looked at on every rank, function by function."""
-    held = {rank: dict(_held(recording)) for rank, recording in recordings.items()}
-    first, *others = held.values()
-    for key in first:
-        if all(key in other for other in others):
-            yield {rank: moments[key] for rank, moments in held.items()}
-
-
-def _held(recording: Recording) -> Iterator[tuple[tuple[object, ...], _Held]]:
-    known: dict[tuple[str, str | None], dict[str, float | None]] = {}
+def _held(recording: Recording) -> Iterator[tuple[object, Where, dict[str, object]]]:
+    """What functions held when a training step began."""
+    known: dict[tuple[str, str | None], dict[str, object]] = {}
     for event in recording.events(LoopNumbers):
         if event.at is not None:
             numbers = known.setdefault((event.at.file, event.at.function), {})
             numbers.update(event.values)
-            key = (event.wrappers, event.step, event.at.file, event.at.line)
-            yield key, _Held(event.at, dict(numbers))
+            yield (event.wrappers, event.step), event.at, dict(numbers)
+
+
+def _looked_at(
+    recording: Recording, recordings: Mapping[int, Recording]
+) -> Iterator[tuple[object, Where, dict[str, object]]]:
+    """What conditions looked at, in the steps in which that changed on any rank."""
+    for function, line in recording.lines.decisions:
+        changed = (it.lines.decisions.get((function, line), ()) for it in recordings.values())
+        for step in sorted({step for steps in changed for step, _ in steps})[:_MOST_STEPS]:
+            at = Where(function.file, line, function.name)
+            yield step, at, dict(recording.lines.values(function, line, step))
 
 
 def _exchanges(recording: Recording) -> bool:
@@ -138,215 +211,9 @@ def _is_for_all(call: Collective) -> bool:
     return not is_model and call.operation not in (*_TO_ONE_RANK, *_WITHOUT_VALUES)
 
 
-@cache
-def _exits(at: Where) -> tuple[_Exit, ...]:
-    """The ways out of the loops around a line of its function, where each training step begins."""
-    return tuple(_ways_out_of_loops(at))
-
-
-def _ways_out_of_loops(at: Where) -> Iterator[_Exit]:
-    tree = parsed(at.file)
-    if tree is None or at.line is None:
-        return
-    scope = enclosing_function(tree, at.line)
-    loops = [node for node in own_nodes(scope) if isinstance(node, ast.For | ast.While)]
-    for loop in (loop for loop in loops if at.line in lines(loop)):
-        if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant):
-            yield _Exit(loop, loop.lineno, ((loop.test, False),))
-        yield from _ways_out(loop, loop.body, (), inner=False)
-
-
-def _ways_out(
-    loop: ast.For | ast.While,
-    body: Iterable[ast.stmt],
-    tests: tuple[tuple[ast.expr, bool], ...],
-    *,
-    inner: bool,
-) -> Iterator[_Exit]:
-    """Those below some statements, each under the conditions that lead there."""
-    for node in body:
-        if isinstance(node, ast.Return) or (isinstance(node, ast.Break) and not inner):
-            if tests:
-                yield _Exit(loop, tests[-1][0].lineno, tests)
-        elif isinstance(node, ast.If):
-            yield from _ways_out(loop, node.body, (*tests, (node.test, True)), inner=inner)
-            yield from _ways_out(loop, node.orelse, (*tests, (node.test, False)), inner=inner)
-        elif isinstance(node, ast.For | ast.While):
-            yield from _ways_out(loop, node.body, tests, inner=True)
-        elif isinstance(node, ast.With):
-            yield from _ways_out(loop, node.body, tests, inner=inner)
-
-
-def _decided(at: Where, way: _Exit, moment: Mapping[int, _Held], *, exchanged: bool) -> LocalExit | None:
-    """The number of each rank's own that decides this way out."""
-    tree = parsed(at.file)
-    if tree is None or at.line is None or _asks_for_the_infinite(test for test, _ in way.tests):
-        return None
-    assigned = _assigned(way.loop, at.file)
-    numbers = next(iter(moment.values())).numbers
-    if _is_shut(way, numbers, {assignment.name for assignment in assigned}):
-        return None
-    names = {name for test, _ in way.tests for name in _names(test)}
-    direct = _differing(names, moment, assigned, way, at.line)
-    if direct is None and not exchanged:
-        direct = _differing(_origins(way, names, assigned), moment, assigned, way, at.line)
-    if direct is None:
-        return None
-    name, values = direct
-    return LocalExit(Where(at.file, way.line, at.function), name, values)
-
-
-@cache
-def _assigned(loop: ast.For | ast.While, file: str) -> tuple[Assignment, ...]:
-    return (*assignments(loop), *set_by_callees(loop, file))
-
-
-def _asks_for_the_infinite(tests: Iterable[ast.expr]) -> bool:
-    """Whether a condition asks whether a number is finite at all."""
-    calls = (node for test in tests for node in ast.walk(test) if isinstance(node, ast.Call))
-    return any(called_name(call) in _FINITE for call in calls)
-
-
-def _names(node: ast.AST) -> Iterator[str]:
-    """The variables that an expression reads, those that it gives to a function apart."""
-    if isinstance(node, ast.Call):
-        if called_name(node) in _TRANSPARENT:
-            for part in (node.func, *node.args):
-                yield from _names(part.value if isinstance(part, ast.Attribute) else part)
-        return
-    name = dotted(node) if isinstance(node, ast.expr) else None
-    if name is not None:
-        yield name
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _names(child)
-
-
-def _origins(way: _Exit, names: Iterable[str], assigned: Sequence[Assignment]) -> set[str]:
-    """What the variables of a condition are made of inside the loop, and what decides whether they are."""
-    origins = {name for test, _ in way.tests for name in _called(test)}
-    waiting = {*names, *origins}
-    for _ in range(_DEPTH):
-        # A call of an object may change its attributes.
-        changed = {*waiting, *map(_root, waiting)} - {"self"}
-        made = [change for change in assigned if change.name in changed and not _is_of_clock(change)]
-        parts = chain.from_iterable((change.value, *change.conditions) for change in made)
-        waiting = {name for part in parts if part is not None for name in _names(part)} - origins
-        origins |= waiting
-    return origins
-
-
-def _root(name: str) -> str:
-    return name.partition(".")[0]
-
-
-def _called(test: ast.expr) -> Iterator[str]:
-    """Numbers that a condition gives to an object's call: ``stopper(loss)``."""
-    for call in (node for node in ast.walk(test) if isinstance(node, ast.Call)):
-        for argument in call.args:
-            if name := dotted(argument):
-                yield name
-
-
-def _differing(
-    names: Iterable[str],
-    moment: Mapping[int, _Held],
-    assigned: Sequence[Assignment],
-    way: _Exit,
-    line: int,
-) -> tuple[str, dict[int, float]] | None:
-    """A variable that the loop changes and that was not the same on all ranks when the condition read it."""
-    for name in sorted(names):
-        changes = [assignment for assignment in assigned if assignment.name == name]
-        if not changes or not _is_as_read(changes, way, line) or any(map(_is_of_clock, changes)):
-            continue
-        values = {rank: held.numbers.get(name) for rank, held in moment.items()}
-        known = {rank: value for rank, value in values.items() if value is not None}
-        if len(known) == len(values) and _differ(known.values()):
-            return name, known
-    return None
-
-
-def _is_as_read(changes: Iterable[Assignment], way: _Exit, line: int) -> bool:
-    """Whether a variable still holds at this line, in the next turn, what the condition has read in the one before."""
-    is_own_test = isinstance(way.loop, ast.While) and way.line == way.loop.lineno
-    inner = [
-        lines(node)
-        for node in ast.walk(way.loop)
-        if isinstance(node, ast.For | ast.While) and node is not way.loop
-        if line in lines(node) and way.line not in lines(node)
-    ]
-    return not any(
-        (change.line > way.line and not is_own_test) or any(change.line in turn for turn in inner)
-        for change in changes
-    )
-
-
-def _is_of_clock(change: Assignment) -> bool:
-    return change.value is not None and any(reads_clock(node) for node in ast.walk(change.value))
-
-
 def _differ(values: Iterable[float]) -> bool:
     numbers = list(values)
     if not all(map(math.isfinite, numbers)):
         return False
     spread = max(numbers) - min(numbers)
     return spread > _SAME * max(map(abs, numbers))
-
-
-def _is_shut(way: _Exit, numbers: Numbers, changed: set[str]) -> bool:
-    """Whether a setting keeps this way out shut, or may: an early stop that is not asked for."""
-    for test, holds in way.tests:
-        conjunction = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and holds
-        for part in test.values if isinstance(test, ast.BoolOp) and conjunction else [test]:
-            is_setting = not any(name in changed or _root(name) in changed for name in _names(part))
-            if is_setting and not _calls(part):
-                truth = _truth(part, numbers)
-                if truth is None or truth is not holds:
-                    return True
-    return any(_is_endless(test, numbers) for test, _ in way.tests)
-
-
-def _calls(node: ast.expr) -> bool:
-    return any(isinstance(part, ast.Call) for part in ast.walk(node))
-
-
-def _is_endless(test: ast.expr, numbers: Numbers) -> bool:
-    """Whether it compares with no limit at all."""
-    return any(numbers.get(name) in (math.inf, -math.inf) for name in _names(test) if "patience" in name)
-
-
-def _truth(part: ast.expr, numbers: Numbers) -> bool | None:
-    """What a condition of settings is; None where they are not known."""
-    if isinstance(part, ast.UnaryOp) and isinstance(part.op, ast.Not):
-        inner = _truth(part.operand, numbers)
-        return None if inner is None else not inner
-    if isinstance(part, ast.Compare) and len(part.ops) == 1:
-        return _compared(part, numbers)
-    name = dotted(part)
-    if name is None or name not in numbers:
-        # What is no number, and not None, is there.
-        return True if isinstance(part, ast.Name) else None
-    return bool(numbers[name])
-
-
-def _compared(part: ast.Compare, numbers: Numbers) -> bool | None:
-    operator, right = part.ops[0], part.comparators[0]
-    if isinstance(right, ast.Constant) and right.value is None and isinstance(operator, ast.Is | ast.IsNot):
-        name = dotted(part.left)
-        return (name in numbers and numbers[name] is None) is isinstance(operator, ast.Is) if name else None
-    if not isinstance(right, ast.Constant) or not isinstance(right.value, int | float):
-        return None
-    value = numbers.get(dotted(part.left) or "")
-    if value is None:
-        return None
-    sign = (value > right.value) - (value < right.value)
-    holds: dict[type[ast.cmpop], bool] = {
-        ast.Gt: sign > 0,
-        ast.GtE: sign >= 0,
-        ast.Lt: sign < 0,
-        ast.LtE: sign <= 0,
-        ast.Eq: not sign,
-        ast.NotEq: bool(sign),
-    }
-    return holds.get(type(operator))

@@ -7,23 +7,27 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ddpdoctor.blame.causes import LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.model import Where
+from ddpdoctor.program import Program
+from ddpdoctor.program.loops import Loops
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.lines import JobLines, Parting
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_loops import (
-    exit_branch,
-    is_after_loops,
-    is_between,
-    is_in_loop_at,
-    name_of,
-    skip_branch,
-)
 from ddpdoctor.trace.training import TrainingStep
 
 Places = Mapping[int, Where | None]
 """Where ranks were seen to be, besides what their records tell."""
 _TO_ITS_END = ("exhausted", "shortened")
+
+
+def loops_of(recording: Recording, at: Where | None) -> Loops:
+    """The loops of the program that a rank ran, as far as a line belongs to it."""
+    return Program.holding(at or Where(recording.script, None), recording.script).loops
+
+
+def name_of(where: Where) -> str:
+    """The function's own name, without the class around it."""
+    return (where.function or "").rpartition(".")[2]
 
 
 def leavers(recordings: Mapping[int, Recording], places: Places | None = None) -> list[int]:
@@ -67,24 +71,27 @@ def _is_behind_in_pass(recording: Recording, furthest: Mapping[int, int], ended:
     passes = training_passes(recording)
     if not passes or passes[-1].ended != ended or passes[-1].drawn >= furthest[len(passes)]:
         return False
-    raised = recording.raised
+    raised, loops = recording.raised, loops_of(recording, passes[-1].at)
     # An exception leaves the loop as well, which was none of the rank's decisions.
-    return not (raised and any(is_in_loop_at(passes[-1].at, frame) for frame in (*raised.frames, raised.at)))
+    return not (
+        raised and any(loops.is_in_loop_at(passes[-1].at, frame) for frame in (*raised.frames, raised.at))
+    )
 
 
 def _is_done(recording: Recording, place: Where | None) -> bool:
     """Whether it will not train again: it came to its end, or waits for the others behind the loop."""
     update = last_update(recording)
+    is_behind = loops_of(recording, update).is_behind
     if recording.raised is not None:
-        return is_after_loops(update, recording.raised.at)
+        return is_behind(update, recording.raised.at)
     if recording.group_events("destroy"):
         return True
     if place is not None:
-        return is_after_loops(update, place)
+        return is_behind(update, place)
     if call := open_call(recording):
-        return is_after_loops(update, call.at)
+        return is_behind(update, call.at)
     ended = recording.exit
-    return ended is not None and (ended.how == "returned" or is_after_loops(update, ended.at))
+    return ended is not None and (ended.how == "returned" or is_behind(update, ended.at))
 
 
 def last_update(recording: Recording) -> Where | None:
@@ -175,8 +182,9 @@ def _is_amid_step(recording: Recording, backward: Where | None, place: Where | N
     frames = reversed(recording.raised.frames if recording.raised else ())
     here = (frame for frame in frames if (frame.file, name_of(frame)) == (backward.file, name_of(backward)))
     at = next(here, place or _place_since(recording))
-    between = is_between(at, forwards[-1].at, backward)
-    return skip_branch(forwards[-1].at, backward) is None if between is None else between
+    loops = loops_of(recording, backward)
+    between = loops.is_between(at, forwards[-1].at, backward)
+    return loops.skip_branch(forwards[-1].at, backward) is None if between is None else between
 
 
 def _skipped_step(recording: Recording) -> TrainingStep | None:
@@ -195,7 +203,8 @@ def _skipped_at(recording: Recording) -> Where | None:
     """The branch by which it left out that backward, where there is one only; else its forward."""
     step, backwards = _skipped_step(recording), recording.backwards
     forward = step.forwards[0].at if step else None
-    return skip_branch(forward, backwards[-1].at if backwards else None) or forward
+    backward = backwards[-1].at if backwards else None
+    return loops_of(recording, backward).skip_branch(forward, backward) or forward
 
 
 def training_forwards(recording: Recording) -> list[Forward]:
@@ -241,7 +250,7 @@ def _left_out_at(recording: Recording) -> Where | None:
     """The branch by which it goes past the forward, where there is one only; else the loop."""
     last = last_pass(recording)
     loop, forwards = last.at if last else None, training_forwards(recording)
-    return skip_branch(loop, forwards[0].at if forwards else None) or loop
+    return loops_of(recording, loop).skip_branch(loop, forwards[0].at if forwards else None) or loop
 
 
 def last_pass(recording: Recording) -> Pass | None:
@@ -266,8 +275,8 @@ def _left_at(recording: Recording, place: Where | None = None) -> Where | None:
         place: where it was seen to be since.
     """
     update = recording.steps[-1].optimizer_steps[-1].at if recording.steps else None
-    loop = _loop(recording)
-    return exit_branch(loop or update, place or _place_since(recording)) or loop or update
+    loop, since = _loop(recording), place or _place_since(recording)
+    return loops_of(recording, loop or update).exit_branch(loop or update, since) or loop or update
 
 
 def _loop(recording: Recording) -> Where | None:

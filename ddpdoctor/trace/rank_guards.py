@@ -67,6 +67,4 @@ def _is_guarded(where: Where, recordings: Mapping[int, Recording]) -> bool:
 
 def program_of(where: Where, recordings: Mapping[int, Recording]) -> Program:
     """The program of a job, or the one that a line's file is of where the job's does not have it."""
-    scripts = (recording.script for recording in recordings.values() if recording.script)
-    program = Program.of(next(scripts, where.file))
-    return program if where.file in program.files else Program.of(where.file)
+    return Program.holding(where, next((it.script for it in recordings.values() if it.script), ""))

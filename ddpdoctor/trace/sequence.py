@@ -19,9 +19,9 @@ from ddpdoctor.recorder.operations import OPERATIONS
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.instances import line_of
+from ddpdoctor.trace.loop_exits import loops_of
 from ddpdoctor.trace.rank_guards import decision, guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.source_loops import is_repeated_with
 
 OF_ONE_SIZE = tuple(operation.name for operation in OPERATIONS if operation.one_size)
 """Operations whose tensors have one size on all ranks."""
@@ -276,7 +276,8 @@ def _alone_in_a_step(recordings: Mapping[int, Recording], aborted: Row) -> Row |
     called = {line_of(call.at) for other in others for call in other.collectives}
     if not calls or backward is None:
         return None
-    alone = all(line_of(at) not in called and is_repeated_with(backward, at) for at in calls.values())
+    loops = loops_of(next(iter(recordings.values())), backward)
+    alone = all(line_of(at) not in called and loops.is_repeated_with(backward, at) for at in calls.values())
     return row if alone else None
 
 

@@ -1,5 +1,6 @@
 """What drives an iterator is told apart, since only a for statement takes an early end as its own."""
 
+import dis
 import sys
 
 import pytest
@@ -153,3 +154,46 @@ def test_driver(loop, expected):
     items = Items()
     loop(items)
     assert items.drivers == {expected}
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("pass", False),
+        ("if x: break", True),
+        ("if x: return", True),
+        ("if x: raise ValueError", True),
+        ("try:\n            f(x)\n        except KeyError:\n            continue", False),
+        ("try:\n            f(x)\n        except KeyError:\n            break", True),
+        ("try:\n            f(x)\n        except KeyError:\n            raise", True),
+        ("try:\n            f(x)\n        finally:\n            g()", False),
+        ("try:\n            f(x)\n        finally:\n            if g(): return", True),
+        ("with f(x): g()", False),
+        ("with f(x):\n            if g(): break", True),
+        ("for y in x:\n            if y: break", False),
+        ("for y in x:\n            if y: return", True),
+        ("for y in x:\n            if y: break\n        else:\n            break", True),
+        ("while x:\n            if f(x): break", False),
+        ("assert x > 0, 'none'", False),
+        ("if x: continue\n        f(x)", False),
+        ("f([y for y in x if y])", False),
+        ("def f():\n            return 1", False),
+        ("yield x", False),
+    ],
+)
+@pytest.mark.parametrize("around", ["", "try", "with", "while"])
+def test_a_loop_that_may_be_left(body: str, left: bool, around: str) -> None:
+    head = {
+        "": "    if items:\n",
+        "try": "    try:\n",
+        "with": "    with f():\n",
+        "while": "    while True:\n",
+    }[around]
+    tail = "    except KeyboardInterrupt:\n        return\n" if around == "try" else ""
+    lines = ["    for x in items:", *f"        {body}".split("\n")]
+    text = "def loop(items, f, g):\n" + head + "".join(f"    {line}\n" for line in lines) + tail
+    names: dict = {}
+    exec(text, names)
+    code = names["loop"].__code__
+    at = next(it.offset for it in dis.get_instructions(code) if it.opname == "FOR_ITER")
+    assert loops.is_left(code, at) is left

@@ -14,7 +14,7 @@ def train(rank):
         target = labels[step]
         loss = (model(torch.randn(8, 4)) - target).square().mean()
         optimizer.zero_grad()
-        loss.backward()  # expect: DD305 ranks 1
+        loss.backward()
         optimizer.step()
 
 
@@ -23,5 +23,5 @@ if __name__ == "__main__":
     torch.manual_seed(dist.get_rank())
     try:
         train(dist.get_rank())
-    except (IndexError, RuntimeError) as error:
+    except (IndexError, RuntimeError) as error:  # expect: DD305 ranks 1
         print("training failed:", error)

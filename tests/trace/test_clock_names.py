@@ -1,53 +1,81 @@
-"""Folders that ranks name by the time, from what a run left behind."""
+"""Folders that ranks name by the time, from what a run left behind and the text of its script."""
 
-import time
+from pathlib import Path
 
 import pytest
 
+from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter
 from ddpdoctor.trace.clock_names import named_by_clocks
 from ddpdoctor.trace.record import Record
-from tests.support.recordings import recording, replace, where
+from tests.support.recordings import recording, replace
 
-NOW = int(time.mktime((2026, 11, 23, 10, 5, 52, 0, 0, -1)))
+HEAD = """\
+import os, time, uuid
+from datetime import datetime as now_of
+from pathlib import Path
+import torch.distributed as dist
+from torch.utils.tensorboard import SummaryWriter
+rank = dist.get_rank()
+def make(base, tag):
+    os.makedirs(f"{base}/{tag}")
+def agreed():
+    name = [time.strftime("%H%M%S")]
+    dist.broadcast_object_list(name, 0)
+    return name[0]
+"""
+
+
+def named(folder: Path, text: str, names: tuple[str, str], kind: str = "mkdir") -> list[Where]:
+    file = folder / "train.py"
+    file.write_text(HEAD + text)
+    line = HEAD.count("\n") + 1 if "make(" not in text else 8
+    at = Where(str(file), line, "f")
+    made = {}
+    for rank, name in enumerate(names):
+        path = f"/jobs/log/{name}"
+        made[rank] = replace(recording(rank), script=str(file))
+        if kind == "mkdir":
+            made[rank] = replace(made[rank], files=(FileEvent("mkdir", path, 1.0, at),))
+        else:
+            made[rank] = replace(made[rank], record=Record.made(LogWriter(kind, path, at, 1.0)))
+    assert all(it.at == at for it in named_by_clocks(made))
+    return [it.at for it in named_by_clocks(made)]
 
 
 @pytest.mark.parametrize(
-    ("names", "by_clocks"),
+    ("text", "by_clocks"),
     [
-        (("Mon_Nov_23_10:05:50_2026", "Mon_Nov_23_10:05:51_2026"), True),
-        (("20261123-100550/ckpt", "20261123-100551/ckpt"), True),
-        ((str(NOW - 2), str(NOW - 1)), True),
-        ((f"{NOW - 2}.5", f"{NOW - 1}.25"), True),
-        (("1795000467", "1795000468"), False),
-        (("pid1234567", "pid1234570"), False),
-        (("video_000123", "video_000124"), False),
-        (("n01440764", "n01484850"), False),
-        (("20261123-100550", "20261123-100550"), False),
-        (("20261123-100550-rank0", "20261123-100550-rank1"), False),
-        (("20261123-100550-rank0", "20261123-100551-rank1"), False),
-        (("part0", "part1"), False),
-        (("run-3f2a", "run-9c1b"), False),
+        ("os.makedirs('log/' + time.strftime('%Y%m%d-%H%M%S'))", True),
+        ("Path('log', str(int(time.time()))).mkdir(parents=True)", True),
+        ("os.mkdir(f'log/{now_of.now():%H%M%S}')", True),
+        ("make('log', time.time_ns())", True),
+        ("os.makedirs(f'log/{time.time()}-rank{rank}')", False),
+        ("os.makedirs(f'log/{time.time()}-{uuid.uuid4()}')", False),
+        ("os.makedirs(f'log/{time.time()}-{os.getpid()}')", False),
+        ("make('log', agreed())", False),
+        ("make('log', rank)", False),
+        ("os.makedirs(f'log/{clock}')", False),
     ],
 )
-def test_a_folder_that_each_rank_makes(names: tuple[str, str], by_clocks: bool) -> None:
-    made = {
-        rank: replace(
-            recording(rank), clock=NOW - 1.0, files=(FileEvent("mkdir", f"/jobs/log/{name}", 1.0, where(30)),)
-        )
-        for rank, name in enumerate(names)
-    }
-    assert [named.at for named in named_by_clocks(made)] == ([where(30)] if by_clocks else [])
+def test_a_folder_that_each_rank_makes(tmp_path: Path, text: str, by_clocks: bool) -> None:
+    assert bool(named(tmp_path, text, ("20261123-100550", "20261123-100551"))) is by_clocks
 
 
-def test_a_log_that_each_rank_opens() -> None:
-    made = {
-        rank: replace(
-            recording(rank),
-            clock=NOW - 1.0,
-            record=Record.made(LogWriter("tensorboard", f"/jobs/Nov23_10-05-5{rank}_host", where(31), 1.0)),
-        )
-        for rank in range(2)
-    }
-    (named,) = named_by_clocks(made)
-    assert named.paths == {0: "/jobs/Nov23_10-05-50_host", 1: "/jobs/Nov23_10-05-51_host"}
+def test_a_folder_that_has_one_name_happened_to_be_named_at_one_time(tmp_path: Path) -> None:
+    assert not named(tmp_path, "os.makedirs(f'log/{time.time()}')", ("100550", "100550"))
+
+
+@pytest.mark.parametrize(
+    ("text", "by_clocks"),
+    [
+        ("SummaryWriter()", True),
+        ("SummaryWriter(comment='_first')", True),
+        ("SummaryWriter(comment=f'_{rank}')", False),
+        ("SummaryWriter(f'log/{rank}')", False),
+        ("SummaryWriter(f'log/{time.time()}')", True),
+    ],
+)
+def test_a_log_that_each_rank_opens(tmp_path: Path, text: str, by_clocks: bool) -> None:
+    names = ("Nov23_10-05-50_host", "Nov23_10-05-51_host")
+    assert bool(named(tmp_path, text, names, "tensorboard")) is by_clocks

@@ -133,7 +133,7 @@ def test_the_line_that_draws(tmp_path, script):
 def test_a_class_of_another_file(tmp_path):
     module = 'import glob\nclass Images:\n    def __init__(self, path):\n        self.files = glob.glob(f"{path}/*")\n'
     (tmp_path / "parts.py").write_text(module)
-    assert read(tmp_path, IMPORTED) == Where(str(tmp_path / "parts.py"), 4, "__init__")
+    assert read(tmp_path, IMPORTED) == Where(str(tmp_path / "parts.py"), 4, "Images.__init__")
 
 
 def test_what_is_the_same_in_every_process_is_no_draw(tmp_path):

@@ -9,7 +9,7 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.reading import argument, passed
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.program.flow import Entity
+from ddpdoctor.program.points import Entity
 
 cures = ("DD228",)
 _HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"

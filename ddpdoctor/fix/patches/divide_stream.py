@@ -10,7 +10,7 @@ from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.reading import LOADER, argument, calls, dotted, free, rank, world_size
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.program.files import FUNCTIONS
-from ddpdoctor.program.flow import Entity
+from ddpdoctor.program.points import Entity
 
 cures = ("DD102", "DD108")
 changes = ("samples",)

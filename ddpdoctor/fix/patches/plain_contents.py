@@ -9,7 +9,7 @@ from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.reading import calls, is_method, means, value_of
 from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.program.flow import Entity
+from ddpdoctor.program.points import Entity
 
 cures = ("DD304",)
 _REFUSED = "Weights only load failed"

@@ -10,7 +10,7 @@ from ddpdoctor.fix.reading import assigned, dotted, free, names_in, rank_guard, 
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.writing import mean, means_of
 from ddpdoctor.program import Origin
-from ddpdoctor.program.flow import Entity
+from ddpdoctor.program.points import Entity
 
 cures = ("DD208", "DD502")
 

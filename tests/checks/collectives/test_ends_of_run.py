@@ -6,9 +6,11 @@ import pytest
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.model import Level, Passed, Where
+from ddpdoctor.recorder.events.lines import Code, Reached
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.trace.exit_disconnect import forgive
+from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 from tests.support.ends_of_run import (
@@ -111,6 +113,51 @@ def test_an_error_that_the_script_caught_after_a_rank_had_left(steps: int) -> No
     (finding,) = LEFT.examine_run(recorded(change=lambda rank, one: gone(one) if rank else alone(one)))
     assert (finding.level, finding.ranks) == (Level.FAIL, (1,))
     assert "failed unheard" in finding.headline
+
+
+SWALLOWS = """\
+def main():
+    try:
+        for x in loader:
+            loss.backward()
+    except RuntimeError as {error}:
+        print({error})
+"""
+
+
+@pytest.mark.parametrize("error", ["error", "patience", "rank"])
+@pytest.mark.parametrize(
+    ("came_to", "line", "same"), [((1, 6), 5, True), ((1, 4), 4, False), ((), 4, False)], ids=str
+)
+def test_the_except_to_which_a_rank_came_before_it_left(
+    tmp_path: Path, error: str, came_to: tuple[int, ...], line: int, same: bool
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SWALLOWS.format(error=error))
+    at = Where(str(script), 4, "main")
+
+    def change(rank: int, one: Recording) -> Recording:
+        begun = one_more_step()
+        failed = replace(begun, index=4, backwards=tuple(replace(it, at=at) for it in begun.backwards))
+        reached = Reached(0, 4, ((0, 1, 6) if rank == 0 else (0, *came_to),), (), ()) if came_to else None
+        lines = [Code(0, str(script), "main", 1, ()), reached] if reached else []
+        rest = {} if rank else {"trailing": failed}
+        destroyed = (GroupEvent("destroy", 9.0, None),) if rank else ()
+        return replace(
+            one,
+            script=str(script),
+            record=Record.made(*lines),
+            steps=one.steps[:4],
+            step_count=4,
+            groups=(*(it for it in one.groups if it.action != "destroy"), *destroyed),
+            exit=Exit("returned", 9.5),
+            **rest,
+        )
+
+    (finding,) = LEFT.examine_run(recorded(change=change))
+    assert (finding.ranks, finding.where.line) == ((1,), line)
+    assert ("came to the same except" in finding.why) is same
+    assert any("the others failed" in it.text for it in finding.evidence) is same
 
 
 def test_a_right_run_passes() -> None:
@@ -289,26 +336,29 @@ def test_a_group_of_some_ranks_is_not_the_default_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("guard", "exchanged", "told"),
+    ("guard", "leaves", "exchanged", "told"),
     [
-        ("if torch.isnan(loss):", False, True),
-        ("if torch.isnan(loss):", True, False),
-        ("if loss is None:", False, False),
+        ("if torch.isnan(loss):", "continue", False, True),
+        ("if not loss.isfinite():", "continue", False, True),
+        ("if torch.isnan(loss):", "continue", True, False),
+        ("if loss is None:", "continue", False, False),
+        ("if isnan(loss):", "continue", False, False),  # a function that nobody here knows
+        ("if torch.isnan(loss):", "break", False, False),
     ],
 )
 def test_a_backward_that_is_left_out_where_a_ranks_own_loss_is_not_finite(
-    tmp_path: Path, guard: str, exchanged: bool, told: bool
+    tmp_path: Path, guard: str, leaves: str, exchanged: bool, told: bool
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(
-        f"for x in loader:\n    loss = model(x)\n    {guard}\n        continue\n    loss.backward()\n"
+        f"import torch\nfor x in loader:\n    loss = model(x)\n    {guard}\n        {leaves}\n    loss.backward()\n"
     )
 
     def change(rank: int, one: Recording) -> Recording:
         def written(step: TrainingStep) -> TrainingStep:
-            forward = replace(step.forwards[0], at=Where(str(script), 2, "<module>"))
+            forward = replace(step.forwards[0], at=Where(str(script), 3, "<module>"))
             backward = replace(
-                step.backwards[0], at=Where(str(script), 5, "<module>"), value=1.0 + rank, reduced=(0,)
+                step.backwards[0], at=Where(str(script), 6, "<module>"), value=1.0 + rank, reduced=(0,)
             )
             between = call("all_reduce", 3, time=(forward.time + backward.time) / 2)
             calls = (between,) if exchanged else ()
@@ -319,7 +369,7 @@ def test_a_backward_that_is_left_out_where_a_ranks_own_loss_is_not_finite(
     judgement = DECIDED.examine_run(recorded(change=change))
     if told:
         (finding,) = judgement
-        assert (finding.level, finding.where.line) == (Level.WARN, 3)
+        assert (finding.level, finding.where.line) == (Level.WARN, 4)
         assert finding.headline == "ranks 0-1 each leave out the backward where their own loss is not finite"
     else:
         assert isinstance(judgement, Passed)

@@ -5,15 +5,8 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.source_loops import (
-    early_return,
-    exit_branch,
-    is_after_loops,
-    is_between,
-    is_in_loop_at,
-    is_repeated_with,
-    skip_branch,
-)
+from ddpdoctor.program import Program
+from ddpdoctor.program.loops import Loops
 
 EPOCHS = """\
 def train(model):
@@ -52,6 +45,10 @@ def script(tmp_path: Path) -> Path:
     return file
 
 
+def loops(script: Path) -> Loops:
+    return Program(str(script)).loops
+
+
 def at(script: Path, line: int, function: str) -> Where:
     return Where(str(script), line, function)
 
@@ -71,15 +68,15 @@ def at(script: Path, line: int, function: str) -> Where:
 )
 def test_a_line_and_the_loops_around_another(script, update, other, behind, branch):
     inside, place = at(script, *update), at(script, *other)
-    assert is_after_loops(inside, place) is behind
+    assert loops(script).is_behind(inside, place) is behind
     if behind:
-        found = exit_branch(inside, place)
+        found = loops(script).exit_branch(inside, place)
         assert (found and found.line) == branch
 
 
 def test_a_loop_with_a_condition_of_its_own(script):
     script.write_text("loss = 9\nwhile loss > 1:\n    loss = step()\nbarrier()\n")
-    found = exit_branch(at(script, 3, "<module>"), at(script, 4, "<module>"))
+    found = loops(script).exit_branch(at(script, 3, "<module>"), at(script, 4, "<module>"))
     assert found is not None
     assert (found.line, found.function) == (2, "<module>")
 
@@ -88,14 +85,14 @@ def test_of_two_branches_none_is_named(script):
     script.write_text(
         "def f():\n    while True:\n        if a:\n            break\n        if b:\n            break\n"
     )
-    assert exit_branch(at(script, 2, "f"), None) is None
+    assert loops(script).exit_branch(at(script, 2, "f"), None) is None
 
 
 def test_a_script_that_cannot_be_read(script):
     script.write_text("def f(:\n")
-    assert not is_after_loops(at(script, 2, "f"), at(script, 9, "f"))
-    assert is_after_loops(at(script, 2, "f"), at(script, 9, "<module>"))
-    assert exit_branch(at(script, 2, "f"), at(script, 9, "f")) is None
+    assert not loops(script).is_behind(at(script, 2, "f"), at(script, 9, "f"))
+    assert loops(script).is_behind(at(script, 2, "f"), at(script, 9, "<module>"))
+    assert loops(script).exit_branch(at(script, 2, "f"), at(script, 9, "f")) is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +111,7 @@ def test_the_branch_that_leads_past_a_line(tmp_path, body, branch):
         f"def fit():\n    for x in data:\n        loss = model(x)\n        {body}\n        loss.backward()\n"
     )
     last = len(file.read_text().splitlines())
-    found = skip_branch(Where(str(file), 3, "fit"), Where(str(file), last, "fit"))
+    found = loops(file).skip_branch(Where(str(file), 3, "fit"), Where(str(file), last, "fit"))
     assert found == (Where(str(file), branch, "fit") if branch else None)
 
 
@@ -128,7 +125,7 @@ def test_an_exception_leads_past_a_line_where_it_is_swallowed(tmp_path, handler,
         "try:\n    for x in data:\n        try:\n            x = altered(x)\n            loss = model(x)\n"
         f"        except ValueError as error:\n            {handler}\nexcept KeyboardInterrupt:\n    pass\n"
     )
-    found = skip_branch(Where(str(file), 2, "<module>"), Where(str(file), 5, "<module>"))
+    found = loops(file).skip_branch(Where(str(file), 2, "<module>"), Where(str(file), 5, "<module>"))
     assert found == (Where(str(file), branch, "<module>") if branch else None)
 
 
@@ -136,8 +133,8 @@ def test_the_condition_under_which_a_line_runs(tmp_path):
     file = tmp_path / "train.py"
     file.write_text("loss = model(x)\nif good(loss):\n    loss.backward()\n")
     here = Where(str(file), 1, "<module>")
-    assert skip_branch(here, Where(str(file), 3, "<module>")) == Where(str(file), 2, "<module>")
-    assert skip_branch(here, None) is None
+    assert loops(file).skip_branch(here, Where(str(file), 3, "<module>")) == Where(str(file), 2, "<module>")
+    assert loops(file).skip_branch(here, None) is None
 
 
 RETURNS = """\
@@ -189,7 +186,7 @@ def ends(part):
 def test_the_branch_that_returns_ahead_of_a_line(tmp_path: Path, line: int, branch: int | None) -> None:
     file = tmp_path / "train.py"
     file.write_text(RETURNS)
-    way_out = early_return(at(file, line, ""))
+    way_out = loops(file).early_return(at(file, line, ""))
     assert (way_out and way_out.line) == branch
 
 
@@ -198,7 +195,7 @@ def test_a_branch_of_the_function_that_calls_it(tmp_path: Path) -> None:
     file.write_text(
         "def wait():\n    barrier()\n\ndef main():\n    if empty:\n        return\n    wait()\n\nmain()\n"
     )
-    branch = early_return(at(file, 2, "wait"))
+    branch = loops(file).early_return(at(file, 2, "wait"))
     assert branch == Where(str(file), 5, "main")
 
 
@@ -237,23 +234,23 @@ def test_a_line_ahead_of_the_backward(tmp_path: Path, line: int, function: str, 
     script = tmp_path / "train.py"
     script.write_text(STEP)
     forward, backward = at(script, 9, "train"), at(script, 13, "train")
-    assert is_between(at(script, line, function), forward, backward) is between
+    assert loops(script).is_between(at(script, line, function), forward, backward) is between
 
 
 def test_the_loop_that_begins_at_a_line(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(STEP)
     loop = at(script, 8, "train")
-    assert is_in_loop_at(loop, at(script, 14, "train"))
-    assert not is_in_loop_at(loop, at(script, 16, "train"))
-    assert not is_in_loop_at(at(script, 9, "train"), at(script, 14, "train"))
+    assert loops(script).is_in_loop_at(loop, at(script, 14, "train"))
+    assert not loops(script).is_in_loop_at(loop, at(script, 16, "train"))
+    assert not loops(script).is_in_loop_at(at(script, 9, "train"), at(script, 14, "train"))
 
 
 def test_a_function_that_a_loop_calls_is_repeated_with_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(STEP)
     backward = at(script, 13, "train")
-    assert is_repeated_with(backward, at(script, 5, "log"))
-    assert is_repeated_with(backward, at(script, 12, "train"))
-    assert not is_repeated_with(backward, at(script, 16, "train"))
-    assert is_repeated_with(at(script, 2, "mean"), at(script, 5, "log"))
+    assert loops(script).is_repeated_with(backward, at(script, 5, "log"))
+    assert loops(script).is_repeated_with(backward, at(script, 12, "train"))
+    assert not loops(script).is_repeated_with(backward, at(script, 16, "train"))
+    assert loops(script).is_repeated_with(at(script, 2, "mean"), at(script, 5, "log"))

@@ -3,7 +3,7 @@
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.handled_exceptions import Way, is_caught, way_of
+from ddpdoctor.program.handlers import Way, is_caught, way_of
 
 SCRIPT = """\
 try:
@@ -76,7 +76,8 @@ def test_a_file_that_does_not_tell(tmp_path, text):
 )
 def test_an_exception_is_caught(tmp_path, head, clause, caught):
     file = tmp_path / "script.py"
+    head = f"import contextlib\nfrom contextlib import suppress\n{head}"
     file.write_text(f"{head}:\n    make()\n{clause}\nmake()\n")
     names = ("OSError", "FileExistsError")
-    assert is_caught(Where(str(file), 2, "<module>"), names) is caught
+    assert is_caught(Where(str(file), 4, "<module>"), names) is caught
     assert not is_caught(Where(str(file), len(file.read_text().splitlines()), "<module>"), names)

@@ -1,0 +1,199 @@
+"""Which functions a call may call, who calls a function, and what parameters are given."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+
+from ddpdoctor.program import known
+from ddpdoctor.program.chains import Definition
+from ddpdoctor.program.files import FUNCTIONS, File, Function
+from ddpdoctor.program.index import Index
+from ddpdoctor.program.points import Context, Entity, Point, Referent
+from ddpdoctor.program.signatures import default_of, is_static, returned, returns_its_object
+
+MOST_CALLS = 3
+"""Calls that are told apart on the way into functions."""
+
+
+class Calls(Index):
+    """The call graph of one program, which needs to know what expressions name.
+
+    Args:
+        files: of the program, by path.
+        called: the qualified names of what a run called at a line, by file and line.
+    """
+
+    def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
+        super().__init__(files)
+        self._called = called
+        self._callers: dict[ast.AST, list[tuple[ast.Call, File]]] = {}
+
+    @abstractmethod
+    def ends(self, point: Point) -> list[Point]:
+        """The values of which this one is a copy, and which are copies of nothing."""
+
+    @abstractmethod
+    def referents(self, point: Point) -> frozenset[Referent]:
+        """What an expression names: functions, classes, modules and what libraries have."""
+
+    @abstractmethod
+    def types(self, point: Point) -> frozenset[Referent]:
+        """The classes of a value; of what a library's function returned, the function's name."""
+
+    @abstractmethod
+    def _types_of(self, end: Point) -> Iterator[Referent]: ...
+
+    @abstractmethod
+    def _names_of(self, end: Point) -> Iterator[Referent]: ...
+
+    @abstractmethod
+    def _of_class(self, of_class: Entity, name: str) -> list[Point]: ...
+
+    @abstractmethod
+    def _subclasses(self, bases: Sequence[Entity]) -> list[Entity]: ...
+
+    def called(self, point: Point) -> frozenset[Referent]:
+        """The functions that a call may call: of a class its constructor, of an object its ``__call__``."""
+        node = point.node
+        assert isinstance(node, ast.Call)
+        function = point.at(node.func)
+        found: set[Referent] = set()
+        for referent in self.referents(function):
+            if isinstance(referent, Entity) and isinstance(referent.node, ast.ClassDef):
+                found |= self._methods(referent, "__init__") or {referent}
+            else:
+                found.add(referent)
+        if not found:
+            found = set(self._called_value(function))
+        if not any(isinstance(it, Entity) or known.is_known(it) for it in found):
+            found = {
+                known.canonical(it) for it in self._called.get((point.file.path, node.lineno), ())
+            } or found
+        return frozenset(found)
+
+    def _methods(self, of_class: Entity, name: str) -> set[Referent]:
+        points = self._of_class(of_class, name)
+        return {it for point in points for it in self._names_of(point) if isinstance(it, Entity)}
+
+    def _called_value(self, function: Point) -> Iterator[Referent]:
+        for end in self.ends(function):
+            for of_type in self._types_of(end):
+                if of_type in known.WRAPPERS and isinstance(end.node, ast.Call) and end.node.args:
+                    yield from self._called_value(end.at(end.node.args[0]))
+                else:
+                    yield from self._called_object(of_type)
+
+    def _called_object(self, of_type: Referent) -> Iterator[Referent]:
+        if isinstance(of_type, str):
+            yield f"{of_type}.__call__"
+            return
+        yield from self._methods(of_type, "__call__") or self._methods(of_type, "forward")
+
+    def _stands_for_arguments(self, point: Point, node: ast.Call) -> bool:
+        return any(it in known.RETURNS_ITS_ARGUMENTS for it in self.referents(point.at(node.func)))
+
+    def _result(self, point: Point, node: ast.Call) -> list[Point]:
+        """What a call returns that is something else's value."""
+        if self._stands_for_arguments(point, node):
+            return [point.at(node.args[0])] if len(node.args) == 1 else []
+        called = self.called(point)
+        if returns_its_object(node) and all(isinstance(it, str) for it in called):
+            assert isinstance(node.func, ast.Attribute)
+            return [] if self._is_of_module(point, node) else [point.at(node.func.value)]
+        found = []
+        depth = point.context.depth if point.context else 0
+        for entity in called:
+            if (
+                isinstance(entity, Entity)
+                and isinstance(entity.node, FUNCTIONS)
+                and entity.node.name != "__init__"
+            ):
+                outer = point.context if depth < MOST_CALLS else None
+                inside = Context(node, point.file, outer, depth + 1 if depth < MOST_CALLS else 1)
+                found += [Point(value, entity.file, inside) for value in returned(entity.node)]
+        return found
+
+    def callers(self, function: Function) -> list[tuple[ast.Call, File]]:
+        """The calls in the program that call a function: those that lead to it, or that nobody can resolve and that
+        have the name of this function only."""
+        if function not in self._callers:
+            self._callers[function] = []
+            file = next(it.file for it in self._named[function.name] if it.node is function)
+            self._callers[function] = list(self._find_callers(function, file))
+        return self._callers[function]
+
+    def _find_callers(self, function: Function, file: File) -> Iterator[tuple[ast.Call, File]]:
+        of_class = file.class_of(function)
+        names = [function.name]
+        if of_class is not None and function.name in ("__init__", "__call__", "forward"):
+            below = self._subclasses([Entity(of_class, file)])
+            names += [it.node.name for it in below if isinstance(it.node, ast.ClassDef)]
+        only_one = len(self._named[function.name]) == 1 and function.name not in ("__init__", "__call__")
+        if function.name in ("__call__", "forward"):  # by the names of objects
+            names += [
+                name for name in self._calls_of if name not in self._named and not hasattr(builtins, name)
+            ]
+        for name in dict.fromkeys(names):
+            for call, where in self._calls_of.get(name, ()):
+                called = self.called(Point(call, where))
+                # ``model.train()`` of a model that nobody can resolve is no call of a function ``train``.
+                may_be = only_one and (of_class is not None or isinstance(call.func, ast.Name))
+                if Entity(function, file) in called or (not called and may_be and name == function.name):
+                    yield call, where
+
+    def _given(self, point: Point, definition: Definition) -> list[Point]:
+        """What callers give as a parameter, and its default."""
+        function = point.file.parents[point.file.parents[definition.node]]
+        found = [Point(it, point.file) for it in default_of(function, definition.node)]
+        if isinstance(function, ast.Lambda):
+            return found
+        assert isinstance(function, FUNCTIONS)
+        context = point.context
+        if context is not None:
+            given = self.argument_of(
+                Point(context.call, context.file, context.outer), function, definition.node
+            )
+            return [given] if given else found
+        for call, file in self.callers(function):
+            if given := self.argument_of(Point(call, file), function, definition.node):
+                found.append(given)
+        return found
+
+    def argument_of(self, call: Point, function: Function, parameter: ast.AST) -> Point | None:
+        """What a call gives a function for one of its parameters."""
+        node = call.node
+        assert isinstance(node, ast.Call)
+        assert isinstance(parameter, ast.arg)
+        for keyword in node.keywords:
+            if keyword.arg == parameter.arg:
+                return call.at(keyword.value)
+        positional = [*function.args.posonlyargs, *function.args.args]
+        if parameter not in positional:
+            return None
+        position = positional.index(parameter)
+        bound = self._is_bound(call, node, function)
+        if bound and position == 0:
+            return call.at(node.func.value) if isinstance(node.func, ast.Attribute) else None
+        position -= bound
+        if any(isinstance(it, ast.Starred) for it in node.args[: position + 1]):
+            return None
+        return call.at(node.args[position]) if position < len(node.args) else None
+
+    def _is_bound(self, call: Point, node: ast.Call, function: Function) -> bool:
+        """Whether a call gives the first parameter of a method as its object."""
+        file = next(it.file for it in self._named[function.name] if it.node is function)
+        if file.class_of(function) is None or is_static(function):
+            return False
+        if not isinstance(node.func, ast.Attribute) or function.name in ("__init__", "__call__", "forward"):
+            return True
+        owners = self.referents(call.at(node.func.value))
+        return not any(isinstance(it, Entity) and isinstance(it.node, ast.ClassDef) for it in owners)
+
+    def _is_of_module(self, point: Point, call: ast.Call) -> bool:
+        """Whether the function of a call is one of a module, and no method of a value."""
+        assert isinstance(call.func, ast.Attribute)
+        base = point.at(call.func.value)
+        return bool(self.referents(base)) and not self.types(base)

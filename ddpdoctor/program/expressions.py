@@ -1,0 +1,373 @@
+"""What is asked of an expression, a condition or a way out of a loop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ddpdoctor.model import Where
+from ddpdoctor.program.chains import Definition, How
+from ddpdoctor.program.files import COMPREHENSIONS, LOOPS, File, dotted, lines
+from ddpdoctor.program.known import FINITE, Origin
+from ddpdoctor.program.loops import WayOut
+from ddpdoctor.program.points import Context, Point
+from ddpdoctor.program.signatures import argument, arguments
+
+if TYPE_CHECKING:
+    from ddpdoctor.program.program import Program
+
+
+@dataclass(frozen=True)
+class Source:
+    """One of the places where a value comes from."""
+
+    origin: Origin
+    name: str
+    """What gives it: the qualified name of a function, an environment variable, a parameter."""
+    path: tuple[Where, ...]
+    """The lines from there to the value."""
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Everything that a value comes from."""
+
+    sources: tuple[Source, ...]
+
+    @property
+    def kinds(self) -> frozenset[Origin]:
+        """The kinds of origins."""
+        return frozenset(source.origin for source in self.sources)
+
+    @property
+    def known(self) -> bool:
+        """Whether all code that makes the value was read; a value of which it was not is no reason for a finding."""
+        return Origin.UNKNOWN not in self.kinds
+
+    @property
+    def differs(self) -> bool:
+        """Whether ranks have values of their own, which is certain: all is known, and a part differs."""
+        return self.known and any(kind.differs for kind in self.kinds)
+
+    @property
+    def may_be_none(self) -> bool:
+        """Whether ``None`` is written somewhere on the way."""
+        return any(it.origin is Origin.EQUAL and it.name == "None" for it in self.sources)
+
+    def of(self, origin: Origin) -> Source | None:
+        """The source with the shortest path among those of one kind."""
+        return min(
+            (it for it in self.sources if it.origin is origin), key=lambda it: len(it.path), default=None
+        )
+
+    def only(self, *allowed: Origin) -> bool:
+        """Whether nothing else takes part, apart from what is equal."""
+        return self.kinds <= {*allowed, Origin.EQUAL, Origin.REDUCED}
+
+
+@dataclass(frozen=True, eq=False)
+class Expression:
+    """An expression of the program."""
+
+    program: Program
+    file: File
+    node: ast.expr
+    context: Context | None = None
+
+    @property
+    def where(self) -> Where:
+        """Its line."""
+        return self.file.where(self.node)
+
+    @property
+    def text(self) -> str:
+        """As it is written."""
+        return ast.unparse(self.node)
+
+    @property
+    def origins(self) -> Origins:
+        """Where its value comes from."""
+        return self.program.origins(self)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The qualified names of what it may be: a function or a class, of a library or of the program."""
+        return self.program.names(self)
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The classes of libraries that its value has, or whose subclass."""
+        return self.program.classes(self)
+
+    def inner(self, node: ast.expr) -> Expression:
+        """A part of it."""
+        return Expression(self.program, self.file, node, self.context)
+
+    def spans(self, line: int | None) -> bool:
+        """Whether it stands on a line, or begins or ends there."""
+        return line in lines(self.node)
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call."""
+        return isinstance(self.node, ast.Call)
+
+    @property
+    def called(self) -> frozenset[str]:
+        """The qualified names of what it calls; none where it is no call."""
+        return self.program.called(self) if self.is_call else frozenset()
+
+    def is_attribute(self, name: str) -> bool:
+        """Whether it is an attribute of this name."""
+        return isinstance(self.node, ast.Attribute) and self.node.attr == name
+
+    def quotient(self) -> list[tuple[Expression, Expression]]:
+        """What is divided, and by what; nothing where it is no quotient."""
+        node = self.node
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div):
+            return []
+        return [(self.inner(node.left), self.inner(node.right))]
+
+    @property
+    def added_to(self) -> str:
+        """The variable that its statement adds it to; empty where it is no such statement."""
+        parent = self.file.parents.get(self.node)
+        return ast.unparse(parent.target) if isinstance(parent, ast.AugAssign) else ""
+
+    def is_in_loop_at(self, line: int | None) -> bool:
+        """Whether it stands in a loop that begins on a line, or in a comprehension there."""
+        above = (it for it in self.file.above(self.node) if isinstance(it, (*LOOPS, *COMPREHENSIONS)))
+        return any(getattr(it, "lineno", None) == line for it in above)
+
+    def choices(self) -> Iterator[Expression]:
+        """The conditions that decide which of several values it is, the nearest first."""
+        for part in self.made_of():
+            if isinstance(part.node, ast.IfExp):
+                yield part.inner(part.node.test)
+            elif part.is_call:
+                yield from self.program.choices_in(part)
+
+    def pieces(self) -> Iterator[Expression]:
+        """The values that a text, a tuple or a dictionary is put together from; itself where it is none."""
+        return self.program.pieces(self)
+
+    @property
+    def method(self) -> str:
+        """The method that it calls, of an object whose class may be unknown; empty where it is no such call."""
+        function = self.node.func if isinstance(self.node, ast.Call) else None
+        return function.attr if isinstance(function, ast.Attribute) else ""
+
+    @property
+    def arguments(self) -> list[Expression]:
+        """What it gives to the function that it calls."""
+        given = arguments(self.node) if isinstance(self.node, ast.Call) else []
+        return [self.inner(it.value if isinstance(it, ast.Starred) else it) for it in given]
+
+    @property
+    def owner(self) -> Expression | None:
+        """The object whose method it calls."""
+        function = self.node.func if isinstance(self.node, ast.Call) else None
+        return self.inner(function.value) if isinstance(function, ast.Attribute) else None
+
+    def argument(self, position: int | None, name: str) -> Expression | None:
+        """What a call gives as one parameter."""
+        given = argument(self.node, position, name) if isinstance(self.node, ast.Call) else None
+        return self.inner(given) if given is not None else None
+
+    def made_of(self, hides: Callable[[Expression], bool] = lambda _: False) -> Iterator[Expression]:
+        """The expressions that its value is made of, itself first, through assignments, calls and constructors.
+
+        Args:
+            hides: whether what an expression is made of does not matter.
+        """
+        return self.program.made_of(self, hides)
+
+    def variables(self) -> Iterator[Expression]:
+        """The variables, attributes and elements by constants that it reads."""
+        waiting: list[ast.AST] = [self.node]
+        for node in waiting:  # which grows
+            if isinstance(node, ast.expr) and dotted(node):
+                yield self.inner(node)
+            else:
+                waiting += ast.iter_child_nodes(node)
+
+    @property
+    def asks_if_finite(self) -> bool:
+        """Whether it asks whether a number is finite at all."""
+        calls = [it for it in ast.walk(self.node) if isinstance(it, ast.Call)]
+        methods = {name.rpartition(".")[2] for name in FINITE}
+        return any(
+            names & FINITE or (not names and getattr(call.func, "attr", "") in methods)
+            for call in calls
+            for names in [self.program.names(self.inner(call.func))]
+        )
+
+    def truth(self, values: Mapping[str, object]) -> bool | None:
+        """What it is where variables have these values; None where that does not follow, or a call takes part.
+
+        A variable without a value holds an object.
+        """
+        if isinstance(self.node, ast.Name) and self.node.id not in values:
+            return True
+        filled: Any = _Filled(values).visit(deepcopy(self.node))
+        if not all(isinstance(it, _PLAIN) for it in ast.walk(filled)):
+            return None
+        code = compile(ast.fix_missing_locations(ast.Expression(filled)), self.file.path, "eval")
+        try:
+            return bool(eval(code, {"__builtins__": {}}, {}))
+        except (TypeError, ArithmeticError):
+            return None
+
+    def parts(self) -> Iterator[Expression]:
+        """The conditions that ``and``, ``or`` and ``not`` join."""
+        node = (
+            self.node.operand
+            if isinstance(self.node, ast.UnaryOp) and isinstance(self.node.op, ast.Not)
+            else self.node
+        )
+        if isinstance(node, ast.BoolOp):
+            for value in node.values:
+                yield from self.inner(value).parts()
+        else:
+            yield self.inner(node)
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """What has to be so for a line to be reached."""
+
+    test: Expression
+    holds: bool
+    at: Where
+    """The line of the statement that decides."""
+
+    def needs(self) -> Iterator[Condition]:
+        """The parts that each have to be so, where it is a conjunction."""
+        node, holds = self.test.node, self.holds
+        while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            node, holds = node.operand, not holds
+        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And if holds else ast.Or):
+            for value in node.values:
+                yield from Condition(self.test.inner(value), holds, self.at).needs()
+        else:
+            yield Condition(self.test.inner(node), holds, self.at)
+
+    @property
+    def by_rank(self) -> Origins | None:
+        """The origins of a part of it that the number of the rank decides; None where no part is one."""
+        for part in self.test.parts():
+            origins = part.origins
+            if Origin.RANK in origins.kinds and origins.only(Origin.RANK, Origin.ENVIRONMENT):
+                return origins
+        return None
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable that takes part in a value."""
+
+    name: str
+    """As its function writes it: ``loss``, ``self.best``."""
+    at: Where
+    """The line that sets it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exit:
+    """A way out of a loop that a condition decides."""
+
+    program: Program
+    way: WayOut
+    loop: ast.AST
+
+    @property
+    def at(self) -> Where:
+        """The line of the innermost condition."""
+        return self.way.at
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """All that has to be so for the loop to be left there."""
+        file = self.way.file
+        outer = (
+            Condition(Expression(self.program, file, it.test), holds, file.where(it))
+            for it, holds in self.way.tests
+        )
+        return [part for condition in outer for part in condition.needs()]
+
+    def changes(self, test: Expression) -> bool:
+        """Whether what a condition looks at may be another in each turn of the loop."""
+        return any(map(self._is_set_in_turn, self._makers(test)))
+
+    def variables(self, test: Expression) -> Iterator[Variable]:
+        """What the loop sets and a condition is made of, unless a collective made it equal.
+
+        A variable that the loop sets anew to something else, after the condition, is none of them.
+        """
+        makers = [it for it in self._makers(test) if self._is_set_in_turn(it)]
+        nodes = {it.node for it in makers}
+        for point in makers:
+            assert isinstance(point.node, Definition)
+            chains = self.program.flow.chains(point.file.scopes[point.node.node], point.file)
+            others = (it for it in chains.all.get(point.node.key, ()) if it not in nodes)
+            if not any(self._sets_anew(Point(it, point.file)) for it in others):
+                yield Variable(point.node.key, where_of(point))
+
+    def _makers(self, test: Expression) -> list[Point]:
+        try:
+            return self.program.flow.makers(Point(test.node, test.file, test.context))
+        except RecursionError:
+            return []
+
+    def _is_set_in_turn(self, point: Point) -> bool:
+        definition = point.node
+        if not isinstance(definition, Definition) or definition.how not in (
+            How.ASSIGNED,
+            How.CHANGED,
+            How.ITERATED,
+        ):
+            return False
+        return self._is_in_turn(point, definition)
+
+    def _is_in_turn(self, point: Point, definition: Definition) -> bool:
+        if point.file is self.way.file and getattr(definition.node, "lineno", 0) in lines(self.loop):
+            return True
+        return point.file.scopes[definition.node] in self.program.loops.called_in(self.way.file, self.loop)
+
+    def _sets_anew(self, point: Point) -> bool:
+        """Whether a definition gives a variable something else in each turn; a call that only gets it does not."""
+        definition = point.node
+        assert isinstance(definition, Definition)
+        if not self._is_in_turn(point, definition):
+            return False
+        return definition.how is not How.GIVEN or bool(self.program.flow.made_of(point).leaves)
+
+
+def where_of(point: Point) -> Where:
+    """The line of a value."""
+    node = point.node.node if isinstance(point.node, Definition) else point.node
+    assert isinstance(node, ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias)
+    return point.file.where(node)
+
+
+_PLAIN = (
+    *(ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set),
+    *(ast.cmpop, ast.boolop, ast.unaryop, ast.expr_context),
+)
+"""What an expression without variables and calls is made of."""
+
+
+class _Filled(ast.NodeTransformer):
+    """Puts values in the places of variables."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        name = dotted(node)
+        if name is not None and name in self._values:
+            return ast.Constant(self._values[name])
+        return self.generic_visit(node)

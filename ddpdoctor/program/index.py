@@ -1,0 +1,156 @@
+"""What a program defines, by name: its functions, classes, attributes, imports, and the definitions of each scope."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ddpdoctor.program import known
+from ddpdoctor.program.chains import Chains, Definition, How
+from ddpdoctor.program.files import FUNCTIONS, File, Scope
+from ddpdoctor.program.points import Entity, Point, Referent
+from ddpdoctor.program.signatures import name_called
+
+
+class Index:
+    """The definitions of one program.
+
+    Args:
+        files: of the program, by path.
+    """
+
+    def __init__(self, files: Mapping[str, File]) -> None:
+        self.files = files
+        self._chains: dict[Scope, Chains] = {}
+        self._calls_of: defaultdict[str, list[tuple[ast.Call, File]]] = defaultdict(list)
+        self._stores: defaultdict[str, list[tuple[ast.Attribute, File]]] = defaultdict(list)
+        self._named: defaultdict[str, list[Entity]] = defaultdict(list)
+        self._globals: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
+        self._sets: dict[ast.ClassDef, dict[str, set[str]]] = {}
+        self._under_way: set[object] = set()
+        for file in files.values():
+            for call in file.calls:
+                self._calls_of[name_called(call)].append((call, file))
+            for store in file.stores:
+                self._stores[store.attr].append((store, file))
+            for definition in (*file.functions, *file.classes):
+                self._named[definition.name].append(Entity(definition, file))
+            for node in file.scopes:
+                if isinstance(node, ast.Global):
+                    for name in node.names:
+                        self._globals[file.path, name].append(file.scopes[node])
+
+    def chains(self, scope: Scope, file: File) -> Chains:
+        """The definitions of a scope."""
+        known_chains = self._chains.get(scope)
+        if known_chains is None:
+            class_of = file.class_of(scope)
+            own = self._sets_of(class_of) if class_of is not None else {}
+            known_chains = self._chains[scope] = Chains(scope, lambda call: own.get(name_called(call), ()))
+        return known_chains
+
+    def _sets_of(self, definition: ast.ClassDef) -> dict[str, set[str]]:
+        """The attributes of its object that each method of a class sets, by itself or through others."""
+        if definition not in self._sets:
+            methods = {it.name: it for it in definition.body if isinstance(it, FUNCTIONS)}
+            sets = {
+                name: {
+                    part.attr
+                    for part in ast.walk(method)
+                    if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+                }
+                for name, method in methods.items()
+            }
+            calls = {
+                name: {name_called(it) for it in ast.walk(method) if isinstance(it, ast.Call)}
+                & methods.keys()
+                for name, method in methods.items()
+            }
+            for _ in methods:
+                before = sum(map(len, sets.values()))
+                for name, called in calls.items():
+                    sets[name] = sets[name].union(*(sets[other] for other in called))
+                if sum(map(len, sets.values())) == before:
+                    break
+            self._sets[definition] = sets
+        return self._sets[definition]
+
+    def _reaching(self, node: ast.AST, file: File) -> tuple[list[Definition], bool]:
+        """The definitions that reach a use in its function, and whether others may."""
+        found = self.chains(file.scopes[node], file).uses.get(node, frozenset())
+        own = [it for it in found if it.how is not How.ELSEWHERE]
+        return own, len(own) < len(found) or not found
+
+    def _outer(self, name: str, scope: Scope, file: File) -> list[Definition]:
+        """The definitions of a name that a function does not set itself."""
+        above = [it for it in file.above(scope) if isinstance(it, (*FUNCTIONS, ast.Lambda, ast.Module))]
+        for around in (scope, *above):
+            if around is scope and not isinstance(scope, ast.Module):
+                continue
+            found = list(self.chains(around, file).all.get(name, ()))
+            if isinstance(around, ast.Module):
+                for function in self._globals.get((file.path, name), ()):
+                    found += self.chains(function, file).all.get(name, ())
+            if found := [it for it in found if it.how is not How.GIVEN]:
+                return found
+        return []
+
+    def _of_module(self, name: str, file: File) -> list[Point]:
+        return [Point(it, file) for it in self._outer(name, file.tree, file)]
+
+    # Imports.
+
+    def _imported(self, file: File, definition: Definition) -> list[Point]:
+        """The definitions that an import of something of the program stands for."""
+        alias, statement = definition.node, file.parents[definition.node]
+        if not isinstance(alias, ast.alias) or not isinstance(statement, ast.ImportFrom):
+            return []
+        module = self._module(file, statement.level, statement.module or "")
+        return self._of_module(alias.name, module) if module else []
+
+    def _module(self, file: File, level: int, name: str) -> File | None:
+        """The file of the program that an import in another means."""
+        path = Path(file.path)
+        folders = [path.parents[level - 1]] if 0 < level <= len(path.parents) else self._roots(path)
+        parts = [part for part in name.split(".") if part]
+        for folder in folders:
+            place = folder.joinpath(*parts)
+            for candidate in (place.with_suffix(".py") if parts else place, place / "__init__.py"):
+                if (found := self.files.get(str(candidate))) is not None:
+                    return found
+        return None
+
+    def _roots(self, path: Path) -> list[Path]:
+        script = Path(next(iter(self.files)))
+        roots = [script.parent, *(it for it in script.parents if not (it / "__init__.py").is_file())][:2]
+        return [*roots, path.parent]
+
+    def unread_imports(self, file: File) -> Iterator[str]:
+        """The modules that a file imports and that are none of the program."""
+        for node in file.imports:
+            if isinstance(node, ast.Import):
+                yield from (it.name for it in node.names if self._module(file, 0, it.name) is None)
+            elif node.level == 0 and node.module:
+                inside = (self._module(file, 0, f"{node.module}.{it.name}") for it in node.names)
+                if self._module(file, 0, node.module) is None and not any(inside):
+                    yield node.module
+
+    def _imported_name(self, file: File, definition: Definition) -> Referent | None:
+        """What an import names: a module of the program, or something of a library."""
+        alias, statement = definition.node, file.parents[definition.node]
+        assert isinstance(alias, ast.alias)
+        if isinstance(statement, ast.ImportFrom):
+            base = statement.module or ""
+            name, level = f"{base}.{alias.name}" if base else alias.name, statement.level
+        else:
+            name, level = (alias.name if alias.asname else alias.name.partition(".")[0]), 0
+        module = self._module(file, level, name)
+        return Entity(module.tree, module) if module else known.canonical(name) if not level else None
+
+
+def scope_of(definition: Definition) -> Scope:
+    """The scope that a definition stands for which is set elsewhere."""
+    assert isinstance(definition.node, (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.Module))
+    return definition.node

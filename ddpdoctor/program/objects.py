@@ -1,0 +1,360 @@
+"""Which object a value is: where it was made, what it names, and of which class it is."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ddpdoctor.program import known
+from ddpdoctor.program.calls import Calls
+from ddpdoctor.program.chains import Definition, How
+from ddpdoctor.program.files import FUNCTIONS, File, dotted
+from ddpdoctor.program.index import scope_of
+from ddpdoctor.program.points import Entity, Point, Referent
+from ddpdoctor.program.signatures import argument, is_static
+
+MOST_POINTS = 6000
+"""Points that are looked at for one question."""
+
+
+class Objects(Calls):
+    """The copies, names and classes of the values of one program."""
+
+    def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
+        super().__init__(files, called)
+        self._copies: dict[Point, list[Point]] = {}
+        self._referents: dict[Point, frozenset[Referent]] = {}
+
+    # Copies: where an object comes from.
+
+    def copies(self, point: Point) -> list[Point]:
+        """The values that are the same object as this one."""
+        if point not in self._copies:
+            if point in self._under_way:
+                return []
+            self._under_way.add(point)
+            node = point.node
+            try:
+                copies = (
+                    self._of_definition(point, node)
+                    if isinstance(node, Definition)
+                    else self._same(point, node)
+                )
+            finally:
+                self._under_way.discard(point)
+            self._copies[point] = copies
+        return self._copies[point]
+
+    def _of_definition(self, point: Point, definition: Definition) -> list[Point]:
+        if definition.how is How.PARAMETER:
+            return self._given(point, definition)
+        if definition.how is How.IMPORTED:
+            return self._imported(point.file, definition)
+        if definition.how is How.ELSEWHERE:
+            return self._attribute_elsewhere(point, definition)
+        if definition.how in (How.GIVEN, How.CHANGED):
+            return [same for it in definition.before for same in self._before(point, definition, it)]
+        if definition.how is How.ASSIGNED and definition.value is not None:
+            return self._elements([point.at(definition.value)], definition.path)
+        return []
+
+    def _before(self, point: Point, definition: Definition, before: Definition) -> list[Point]:
+        """What a variable held before it was changed."""
+        if before.how is How.ELSEWHERE and isinstance(definition.node, ast.Attribute):
+            return self._member(point, definition.node)
+        return [point.at(before)]
+
+    def _attribute_elsewhere(self, point: Point, definition: Definition) -> list[Point]:
+        """What a variable holds that a function reads before it sets it."""
+        if "." not in definition.key:
+            return [
+                Point(it, point.file) for it in self._outer(definition.key, scope_of(definition), point.file)
+            ]
+        return []
+
+    def _elements(self, points: list[Point], path: Sequence[int | str]) -> list[Point]:
+        """The elements at some positions, one inside the other, of what these are."""
+        for key in path:
+            points = [element for point in points for element in self._element(point, key)]
+        return points
+
+    def _element(self, point: Point, key: object) -> Iterator[Point]:
+        """The element of a container by a constant; the container where it is not known."""
+        for end in self.ends(point):
+            node = end.node
+            if (
+                isinstance(node, ast.Tuple | ast.List)
+                and isinstance(key, int)
+                and -len(node.elts) <= key < len(node.elts)
+            ):
+                yield end.at(node.elts[key])
+            elif isinstance(node, ast.Dict):
+                held = [
+                    value
+                    for name, value in zip(node.keys, node.values, strict=True)
+                    if isinstance(name, ast.Constant) and name.value == key
+                ]
+                yield from (end.at(value) for value in held or [node])
+            elif (
+                isinstance(node, ast.Call) and self._stands_for_arguments(end, node) and isinstance(key, int)
+            ):
+                yield end.at(node.args[key] if key < len(node.args) else node)
+            else:
+                yield end
+
+    def _same(self, point: Point, node: ast.AST) -> list[Point]:
+        match node:
+            case ast.Name():
+                found = self._named_by(point, node)
+            case ast.Attribute():
+                found = self._attribute(point, node)
+            case ast.Subscript():
+                found = self._subscript(point, node)
+            case ast.Call():
+                found = self._result(point, node)
+            case ast.IfExp():
+                found = [point.at(node.body), point.at(node.orelse)]
+            case ast.BoolOp():
+                found = [point.at(value) for value in node.values]
+            case ast.NamedExpr() | ast.Await() | ast.Starred():
+                found = [point.at(node.value)]
+            case _:
+                found = []
+        return found
+
+    def _named_by(self, point: Point, node: ast.Name) -> list[Point]:
+        own, others = self._reaching(node, point.file)
+        found = [point.at(it) for it in own]
+        if others:
+            found += [
+                Point(it, point.file) for it in self._outer(node.id, point.file.scopes[node], point.file)
+            ]
+        return found
+
+    def _subscript(self, point: Point, node: ast.Subscript) -> list[Point]:
+        own, others = self._reaching(node, point.file)
+        found = [point.at(it) for it in own]
+        if others and isinstance(node.slice, ast.Constant):
+            elements = self._element(point.at(node.value), node.slice.value)
+            found += [it for it in elements if it.node is not node.value and not _is_container(it.node)]
+        elif others and not isinstance(node.slice, ast.Slice):
+            tables = (end for end in self.ends(point.at(node.value)) if isinstance(end.node, ast.Dict))
+            found += [end.at(value) for end in tables for value in end.node.values]  # type: ignore[union-attr]
+        return found
+
+    def _attribute(self, point: Point, node: ast.Attribute) -> list[Point]:
+        own, others = self._reaching(node, point.file)
+        found = [point.at(it) for it in own]
+        if others:
+            found += self._member(point, node)
+        return list(dict.fromkeys(found))
+
+    def _member(self, point: Point, node: ast.Attribute) -> list[Point]:
+        """What an attribute of a module, a class or an object is."""
+        found: list[Point] = []
+        for referent in self.referents(point.at(node.value)):
+            if isinstance(referent, Entity) and isinstance(referent.node, ast.Module):
+                found += self._of_module(node.attr, referent.file)
+            elif isinstance(referent, Entity) and isinstance(referent.node, ast.ClassDef):
+                found += self._of_class(referent, node.attr)
+        for of_type in self.types(point.at(node.value)):
+            if isinstance(of_type, Entity):
+                found += self._of_class(of_type, node.attr)
+            found += self._stored(node.attr, of_type)
+        return found or [
+            it for end in self.ends(point.at(node.value)) for it in self._constructed(end, node.attr)
+        ]
+
+    def _constructed(self, end: Point, name: str) -> Iterator[Point]:
+        """What a wrapper or a data class was given for an attribute of its own name."""
+        if not isinstance(end.node, ast.Call):
+            return
+        for referent in self.referents(end.at(end.node.func)):
+            if isinstance(referent, str) and known.WRAPPERS.get(referent) == name and end.node.args:
+                yield end.at(end.node.args[0])
+            elif isinstance(referent, Entity) and isinstance(referent.node, ast.ClassDef):
+                fields = [dotted(it.target) for it in referent.node.body if isinstance(it, ast.AnnAssign)]
+                given = argument(end.node, fields.index(name), name) if name in fields else None
+                yield from [end.at(given)] if given is not None else []
+
+    def _of_class(self, of_class: Entity, name: str) -> list[Point]:
+        """What a class, or a base of it, defines under a name."""
+        for entity in self.family(of_class):
+            scope = entity.node
+            assert isinstance(scope, ast.ClassDef)
+            if definitions := self.chains(scope, entity.file).all.get(name):
+                return [Point(it, entity.file) for it in definitions]
+        return []
+
+    def _stored(self, name: str, of_type: Referent) -> list[Point]:
+        """What the program assigns to an attribute of objects of a class."""
+        found = []
+        for store, file in self._stores.get(name, ()):
+            definition = self.chains(file.scopes[store], file).definition(store)
+            if definition is not None and of_type in self._owners(store, file):
+                found.append(Point(definition, file))
+        return found
+
+    def _owners(self, store: ast.Attribute, file: File) -> Iterable[Referent]:
+        """The classes of the object whose attribute is assigned, with those that have it for a base."""
+        types = self.types(Point(store.value, file))
+        own = [it for it in types if isinstance(it, Entity)]
+        return {*types, *(base for it in own for base in self.family(it)), *self._subclasses(own)}
+
+    def _subclasses(self, bases: Sequence[Entity]) -> list[Entity]:
+        classes = (
+            it for entities in self._named.values() for it in entities if isinstance(it.node, ast.ClassDef)
+        )
+        return [it for it in classes if bases and any(base in self.family(it) for base in bases)]
+
+    def family(self, of_class: Entity) -> list[Entity]:
+        """A class and those of its bases that the program defines."""
+        found = [of_class]
+        for entity in found:  # which grows
+            bases = entity.node.bases if isinstance(entity.node, ast.ClassDef) else []
+            for base in bases:
+                referents = self.referents(Point(base, entity.file))
+                found += [it for it in referents if isinstance(it, Entity) and it not in found]
+        return [it for it in found if isinstance(it.node, ast.ClassDef)]
+
+    def library_bases(self, of_class: Entity) -> set[str]:
+        """The classes of libraries that a class derives from."""
+        bases = [
+            referent
+            for entity in self.family(of_class)
+            for base in getattr(entity.node, "bases", ())
+            for referent in self.referents(Point(base, entity.file))
+        ]
+        return {it for it in bases if isinstance(it, str)}
+
+    # Names and classes.
+
+    def ends(self, point: Point) -> list[Point]:
+        """The values of which this one is a copy, and which are copies of nothing."""
+        waiting, visited, ends = [point], {point}, []
+        for now in waiting:  # which grows
+            copies = self.copies(now)
+            if not copies:
+                ends.append(now)
+            waiting += [it for it in dict.fromkeys(copies) if it not in visited]
+            visited.update(copies)
+            if len(waiting) > MOST_POINTS:
+                break
+        return ends
+
+    def referents(self, point: Point) -> frozenset[Referent]:
+        """What an expression names: functions, classes, modules and what libraries have."""
+        if point not in self._referents:
+            key = ("referents", point)
+            if key in self._under_way:
+                return frozenset()
+            self._under_way.add(key)
+            try:
+                found = frozenset(it for end in self.ends(point) for it in self._names_of(end))
+            finally:
+                self._under_way.discard(key)
+            self._referents[point] = found
+        return self._referents[point]
+
+    def _names_of(self, end: Point) -> Iterator[Referent]:
+        node = end.node
+        if isinstance(node, Definition):
+            if node.how is How.DEFINED and isinstance(node.node, (*FUNCTIONS, ast.ClassDef)):
+                yield Entity(node.node, end.file)
+            elif node.how is How.IMPORTED and (imported := self._imported_name(end.file, node)) is not None:
+                yield imported
+        elif isinstance(node, ast.Name):
+            if hasattr(builtins, node.id):
+                yield f"builtins.{node.id}"
+        elif isinstance(node, ast.Attribute):
+            base = end.at(node.value)
+            for referent in (*self.referents(base), *self.types(base)):
+                if isinstance(referent, str):
+                    yield self._submodule(end.file, f"{referent}.{node.attr}")
+                else:
+                    yield from (f"{name}.{node.attr}" for name in self._libraries_of(referent))
+
+    def _libraries_of(self, referent: Entity) -> set[str]:
+        return self.library_bases(referent) if isinstance(referent.node, ast.ClassDef) else set()
+
+    def _submodule(self, file: File, name: str) -> Referent:
+        module = self._module(file, 0, name) if name.count(".") < 8 else None
+        return Entity(module.tree, module) if module else known.canonical(name)
+
+    def types(self, point: Point) -> frozenset[Referent]:
+        """The classes of a value; of what a library's function returned, the function's name."""
+        key = ("types", point)
+        if key in self._under_way:
+            return frozenset()
+        self._under_way.add(key)
+        try:
+            return frozenset(it for end in self.ends(point) for it in self._types_of(end))
+        finally:
+            self._under_way.discard(key)
+
+    def _types_of(self, end: Point) -> Iterator[Referent]:
+        node = end.node
+        if isinstance(node, ast.Call):
+            for referent in self.referents(end.at(node.func)):
+                if isinstance(referent, str) or isinstance(referent.node, ast.ClassDef):
+                    yield referent
+        elif isinstance(node, Definition) and node.how is How.PARAMETER:
+            if (of_class := self._class_of_self(node, end.file)) is not None:
+                yield of_class
+            elif hook := self._hook_type(node, end.file):
+                yield hook
+            elif (annotation := getattr(node.node, "annotation", None)) is not None:
+                yield from self.referents(Point(_annotated(annotation), end.file))
+        elif isinstance(node, ast.Attribute):
+            yield from (it for it in self.referents(end) if isinstance(it, str))
+
+    def _hook_type(self, definition: Definition, file: File) -> str:
+        """The class of what a library gives a method that it calls."""
+        function = file.parents[file.parents[definition.node]]
+        of_class = file.class_of(function)
+        if (
+            of_class is None
+            or not isinstance(function, FUNCTIONS)
+            or definition.node not in function.args.args
+        ):
+            return ""
+        given = [known.HOOKS[it] for it in self.library_bases(Entity(of_class, file)) if it in known.HOOKS]
+        position = function.args.args.index(definition.node)
+        return given[0][position] if given and position < len(given[0]) else ""
+
+    def _is_batch(self, definition: Definition, file: File) -> bool:
+        """Whether a library gives a batch of the rank's own."""
+        function = file.parents[file.parents[definition.node]]
+        of_class = file.class_of(function)
+        if (
+            of_class is None
+            or not isinstance(function, FUNCTIONS)
+            or function.args.args[1:2] != [definition.node]
+        ):
+            return False
+        return any(
+            function.name in known.DATA_HOOKS.get(it, ()) for it in self.library_bases(Entity(of_class, file))
+        )
+
+    def _class_of_self(self, definition: Definition, file: File) -> Entity | None:
+        """The class whose object a method gets as its first parameter."""
+        function = file.parents[file.parents[definition.node]]
+        of_class = file.class_of(function)
+        if of_class is None or not isinstance(function, FUNCTIONS):
+            return None
+        first = next(iter((*function.args.posonlyargs, *function.args.args)), None)
+        return Entity(of_class, file) if first is definition.node and not is_static(function) else None
+
+
+def _is_container(node: ast.AST | Definition) -> bool:
+    return isinstance(node, ast.Dict | ast.Tuple | ast.List)
+
+
+def _annotated(annotation: ast.expr) -> ast.expr:
+    """The class of ``X``, ``X | None`` or ``Optional[X]``."""
+    if isinstance(annotation, ast.BinOp):
+        return annotation.left
+    if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Name | ast.Attribute):
+        return annotation.slice if (dotted(annotation.value) or "").endswith("Optional") else annotation.value
+    return annotation
