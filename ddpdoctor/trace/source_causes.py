@@ -89,7 +89,8 @@ def _is_module(value: Expression) -> bool:
 
 def _makes_itself(target: Expression) -> bool:
     """Whether a constructor gives the part to its own object."""
-    return target.where.function == "__init__" and isinstance(getattr(target.node, "value", None), ast.Name)
+    name = (target.where.function or "").rpartition(".")[2]
+    return name == "__init__" and isinstance(getattr(target.node, "value", None), ast.Name)
 
 
 def guarded_collective(script: str, recordings: Mapping[int, Recording]) -> Where | None:
