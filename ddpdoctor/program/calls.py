@@ -132,12 +132,15 @@ class Calls(Index):
             below = self._subclasses([Entity(of_class, file)])
             names += [it.node.name for it in below if isinstance(it.node, ast.ClassDef)]
         only_one = len(self._named[function.name]) == 1 and function.name not in ("__init__", "__call__")
+        own = frozenset(names)
         if function.name in ("__call__", "forward"):  # by the names of objects
             names += [
                 name for name in self._calls_of if name not in self._named and not hasattr(builtins, name)
             ]
         for name in dict.fromkeys(names):
             for call, where in self._calls_of.get(name, ()):
+                if name not in own and isinstance(call.func, ast.Attribute) and name not in self._stores:
+                    continue
                 called = self.called(Point(call, where))
                 # ``model.train()`` of a model that nobody can resolve is no call of a function ``train``.
                 may_be = only_one and (of_class is not None or isinstance(call.func, ast.Name))

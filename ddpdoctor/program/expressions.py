@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -343,7 +344,9 @@ class Exit:
         assert isinstance(definition, Definition)
         if not self._is_in_turn(point, definition):
             return False
-        return definition.how is not How.GIVEN or bool(self.program.flow.made_of(point).leaves)
+        with suppress(RecursionError):
+            return definition.how is not How.GIVEN or bool(self.program.flow.made_of(point).leaves)
+        return True
 
 
 def where_of(point: Point) -> Where:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ddpdoctor.model import Where
-from ddpdoctor.program.files import FUNCTIONS, LOOPS, TRIES, File, Function, Loop, lines, own_nodes
+from ddpdoctor.program.files import FUNCTIONS, LOOPS, TRIES, File, Function, Loop, dotted, lines, own_nodes
 from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.known import ENDS
 from ddpdoctor.program.points import Entity, Point
@@ -78,12 +79,9 @@ class Loops:
         return self._leads[key]
 
     def _callers(self, home: _Home) -> list[tuple[ast.Call, File]]:
-        if isinstance(home, ast.Module):
-            return []
-        try:
-            return self._flow.callers(home)
-        except RecursionError:
-            return []
+        with suppress(RecursionError):
+            return [] if isinstance(home, ast.Module) else self._flow.callers(home)
+        return []
 
     def _lines_in(self, home: _Home | None, where: Where | None) -> list[int]:
         """The lines of a function that lead to a line, or this itself."""
@@ -216,13 +214,19 @@ class Loops:
     def ends_process(self, file: File, statement: ast.stmt) -> bool:
         """Whether a statement ends the process as its author wants it to."""
         value = getattr(statement, "exc" if isinstance(statement, ast.Raise) else "value", None)
-        if not isinstance(statement, ast.Raise | ast.Expr) or value is None:
-            return False
         called = value.func if isinstance(value, ast.Call) else value
-        names = {it for it in self._flow.referents(Point(called, file)) if isinstance(it, str)}
-        if isinstance(statement, ast.Raise):
-            return "builtins.SystemExit" in names
-        return isinstance(value, ast.Call) and not names.isdisjoint(ENDS)
+        ends = {"builtins.SystemExit"} if isinstance(statement, ast.Raise) else ENDS
+        if not isinstance(called, ast.Name | ast.Attribute) or not isinstance(
+            statement, ast.Raise | ast.Expr
+        ):
+            return False
+        own = {alias.asname: alias.name for it in file.imports for alias in it.names if alias.asname}
+        name = (dotted(called) or "").rpartition(".")[2]
+        if own.get(name, name) not in {it.rpartition(".")[2] for it in ends}:
+            return False
+        with suppress(RecursionError):
+            return not ends.isdisjoint(self._flow.referents(Point(called, file)))
+        return False
 
     def skip_branch(self, before: Where | None, behind: Where | None) -> Where | None:
         """The branch by which a line of a function is left out that stands behind another; None where it is not one."""
@@ -289,12 +293,17 @@ class Loops:
             waiting: list[tuple[File, ast.AST]] = [(file, loop)]
             for where, node in waiting:  # which grows
                 for call in own_nodes(node):
-                    called = self._flow.called(Point(call, where)) if isinstance(call, ast.Call) else ()
-                    new = [it for it in called if isinstance(it, Entity) and it.node not in found]
+                    new = [it for it in self._entered(call, where) if it.node not in found]
                     found.update(it.node for it in new)
                     waiting += [(it.file, it.node) for it in new]
             self._called[loop] = found
         return self._called[loop]
+
+    def _entered(self, node: ast.AST, file: File) -> list[Entity]:
+        with suppress(RecursionError):
+            called = self._flow.called(Point(node, file)) if isinstance(node, ast.Call) else ()
+            return [it for it in called if isinstance(it, Entity)]
+        return []
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

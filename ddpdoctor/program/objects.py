@@ -25,6 +25,7 @@ class Objects(Calls):
         super().__init__(files, called)
         self._copies: dict[Point, list[Point]] = {}
         self._referents: dict[Point, frozenset[Referent]] = {}
+        self._families: dict[Entity, list[Entity]] = {}
 
     # Copies: where an object comes from.
 
@@ -210,6 +211,11 @@ class Objects(Calls):
 
     def family(self, of_class: Entity) -> list[Entity]:
         """A class and those of its bases that the program defines."""
+        if of_class not in self._families:
+            self._families[of_class] = self._find_family(of_class)
+        return self._families[of_class]
+
+    def _find_family(self, of_class: Entity) -> list[Entity]:
         found = [of_class]
         for entity in found:  # which grows
             bases = entity.node.bases if isinstance(entity.node, ast.ClassDef) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 
@@ -117,8 +118,10 @@ class Program:
 
     def names(self, expression: Expression) -> frozenset[str]:
         """The qualified names of what an expression may be."""
-        referents = self.flow.referents(Point(expression.node, expression.file, expression.context))
-        return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in referents)
+        with suppress(RecursionError):
+            referents = self.flow.referents(Point(expression.node, expression.file, expression.context))
+            return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in referents)
+        return frozenset()
 
     # Conditions.
 
@@ -297,7 +300,7 @@ class Program:
         found = []
         for file in self.files.values():
             for call in file.calls:
-                if self._names_of_call(file, call).intersection(names) or (
+                if self.called(Expression(self, file, call)).intersection(names) or (
                     not last.isdisjoint({getattr(call.func, "id", "")})
                     and self.names(Expression(self, file, call.func)).intersection(names)
                 ):
@@ -317,8 +320,10 @@ class Program:
 
     def called(self, call: Expression) -> frozenset[str]:
         """The qualified names of what a call may call; of an object ``Class.__call__``."""
-        found = self.flow.called(Point(call.node, call.file, call.context))
-        return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in found)
+        with suppress(RecursionError):
+            found = self.flow.called(Point(call.node, call.file, call.context))
+            return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in found)
+        return frozenset()
 
     def choices_in(self, call: Expression) -> Iterator[Expression]:
         """The conditions that decide what the functions of a call return."""
@@ -375,10 +380,6 @@ class Program:
             calls = self.callers(calls[0])
         return found
 
-    def _names_of_call(self, file: File, call: ast.Call) -> frozenset[str]:
-        called = self.flow.called(Point(call, file))
-        return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in called)
-
     def given_at(self, where: Where) -> Origins:
         """What the calls of a line, and the objects whose methods they are, are made of."""
         file, sources = self.file(where), dict[Source, None]()
@@ -388,7 +389,7 @@ class Program:
             owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
             for given in (*owner, *call.args, *(it.value for it in call.keywords)):
                 sources |= dict.fromkeys(self.origins(Expression(self, file, given)).sources)
-            for name in self._names_of_call(file, call) & NAMED_BY_CLOCK.keys():
+            for name in self.called(Expression(self, file, call)) & NAMED_BY_CLOCK.keys():
                 if argument(call, *NAMED_BY_CLOCK[name]) is None:
                     sources[Source(Origin.CLOCK, name, (file.where(call),))] = None
         return Origins(tuple(sources))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddpdoctor.model import Where
 from ddpdoctor.program import Program
 from ddpdoctor.program.files import FUNCTIONS, own_nodes
-from ddpdoctor.program.flow import name_called as called_name
+from ddpdoctor.program.signatures import name_called as called_name
 
 _OF_ALL = ("range", "enumerate", "zip", "reversed", "items", "values", "keys", "children", "modules")
 """Loops over these take every part."""

@@ -46,7 +46,8 @@ class Stopper:
         self.stop = self.bad > self.patience
         return self.stop
 
-    step = __call__
+    def step(self, value):
+        return self(value)
 
     def count(self, value):
         if value < self.best:
