@@ -11,7 +11,7 @@ from typing import ClassVar, TypeAlias
 
 from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped, Subject, Where
+from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed, Skipped, Subject, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.recorder.events.training import Collective, Forward
@@ -95,6 +95,7 @@ class RankLocalMetric(Check):
             where=use.at,
             evidence=by_state({rank: use.value for rank, use in uses.items() if use.value}),
             about=evaluation.about,
+            confidence=use.confidence,
         )
 
 
@@ -152,6 +153,8 @@ class Use:
     value: str = ""
     name: str = ""
     """Of the number, in the program."""
+    confidence: Confidence = Confidence.CERTAIN
+    """Likely, where the number cannot be followed from the evaluation to its use."""
 
 
 _Look: TypeAlias = Callable[[Evaluation, Recording, float, float], Use | None]
@@ -294,8 +297,12 @@ def _scheduled(evaluation: Evaluation, recording: Recording, begin: float, end: 
                     f"steps {call.name} by its own metric",
                     f"step {call.name} by their own metrics",
                 )
-                return Use(one_rank, several, call.at, f"metric {call.metric:.6g}", name)
+                return Use(one_rank, several, call.at, f"metric {call.metric:.6g}", name, _confidence(result))
     return None
+
+
+def _confidence(result: bool | None) -> Confidence:
+    return Confidence.CERTAIN if result else Confidence.LIKELY
 
 
 def _chosen(evaluation: Evaluation, recording: Recording, begin: float, end: float) -> Use | None:
@@ -314,7 +321,8 @@ def _printed(evaluation: Evaluation, recording: Recording, begin: float, end: fl
     for line in recording.events(Printed):
         if begin <= line.time < end and METRIC.search(line.text):
             result, name = evaluation.results.given_at(line.at)
-            use = Use("prints the result", "print results", line.at, quote(shorten(line.text)), name)
+            text = quote(shorten(line.text))
+            use = Use("prints the result", "print results", line.at, text, name, _confidence(result))
             found.setdefault(result, use)
     result = next((it for it in (True, None) if it in found and evaluation.is_used(it)), False)
     return found.get(result) if result is not False else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ddpdoctor.recorder.operations import OPERATIONS
+from ddpdoctor.recorder.operations import OPERATIONS, Kind, kind_of
 
 
 class Origin(Enum):
@@ -170,27 +170,20 @@ def is_module(name: str) -> bool:
 
 def averages_weights(name: str) -> bool:
     """Whether it makes what averages weights over ranks from time to time."""
-    return name.startswith("torch.distributed.algorithms.model_averaging.") or name in (
-        *("torch.distributed.optim.PostLocalSGDOptimizer", "torch.distributed.algorithms.model_averaging"),
-        *("hivemind.Optimizer", "hivemind.averaging.DecentralizedAverager"),
-    )
+    of_averagers = name.startswith("torch.distributed.algorithms.model_averaging.")
+    return of_averagers or name == "torch.distributed.optim.PostLocalSGDOptimizer"
 
 
 GATHERING = frozenset({"full_tensor", "consolidate_state_dict"})
 """Methods of torch's sharded tensors and optimizers that every rank has to call."""
-_GATHERS = frozenset(
-    {
-        *("barrier", "all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "broadcast"),
-        *("broadcast_object_list", "gather", "gather_object", "reduce", "reduce_scatter", "scatter"),
-        *("reduce_scatter_tensor", "monitored_barrier", "scatter_object_list", "all_to_all"),
-        *("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict"),
-    }
-)
+_STATES = ("get_model_state_dict", "get_optimizer_state_dict", "get_state_dict")
 
 
 def gathers(name: str) -> bool:
     """Whether every rank has to call a function: a collective, or what is built on one."""
-    of_torch = name.startswith("torch.distributed.") and name.rpartition(".")[2] in _GATHERS
+    last = name.rpartition(".")[2]
+    kind = kind_of(last)
+    of_torch = name.startswith("torch.distributed.") and (last in _STATES or kind not in (None, Kind.PAIR))
     return of_torch or origin_of(name) is Origin.REDUCED or name == "accelerate.Accelerator.get_state_dict"
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ddpdoctor.model import Level, Source, Where
+from ddpdoctor.model import Confidence, Level, Source, Where
 from ddpdoctor.recorder.events.files import Printed, Save
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.recorder.events.updates import SchedulerStep
@@ -32,6 +32,7 @@ def test_rank_0_prints_its_own_number():
     )
     assert finding.where == where(66)
     assert finding.evidence[0].text == "'accuracy 0.75'"
+    assert finding.confidence is Confidence.LIKELY  # the script cannot be read
 
 
 def test_one_line_that_prints_for_two_loaders_is_one_finding():
