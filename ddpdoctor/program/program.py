@@ -263,11 +263,9 @@ class Program:
 
     def calls_at(self, where: Where | None) -> list[Expression]:
         """The outermost calls of a line."""
-        calls = [
-            it
-            for it in self.every_call()
-            if where and (it.where.file, it.where.line) == (where.file, where.line)
-        ]
+        file = self.file(where)
+        own = [it for it in file.calls if where and it.lineno == where.line] if file else []
+        calls = [Expression(self, file, it) for it in own if file]
         inside = {part for it in calls for part in ast.walk(it.node) if part is not it.node}
         return [it for it in calls if it.node not in inside]
 

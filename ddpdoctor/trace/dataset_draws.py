@@ -63,7 +63,7 @@ def draw_before_cut(loader: Where | None, script: str) -> OrderDraw | None:
 def _dataset(loader: Where | None, script: str) -> Expression | None:
     """What a line gives to a DataLoader as its dataset; None where it does not construct one."""
     program = Program.of(script)
-    calls = (it for it in program.every_call() if loader and it.where.file == loader.file)
+    calls = (it for it in program.every_call() if loader and it.file.path == loader.file)
     made = (it for it in calls if it.spans(loader.line if loader else None))
     loaders = [it for it in made if any(name.endswith("DataLoader") for name in it.called)]
     return loaders[0].argument(0, "dataset") if loaders else None
