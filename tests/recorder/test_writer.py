@@ -5,6 +5,7 @@ import faulthandler
 import mmap
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -14,6 +15,7 @@ from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.recorder import writer
 from ddpdoctor.recorder.writer import Writer
 from ddpdoctor.trace.record import lines_of
+from tests.support.processes import wait_until
 
 ENDS = {
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -169,3 +171,26 @@ def test_a_record_ends_to_grow_but_has_the_last_words(tmp_path, monkeypatch: pyt
     (file,) = tmp_path.glob("*.jsonl")
     assert 1000 < file.stat().st_size < 1200
     assert lines(tmp_path)[-1] == b'{"k":"exit"}'
+
+
+def test_a_folder_that_takes_nothing_more_is_told_to_nobody(tmp_path, monkeypatch):
+    told, looks = [], []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    folder = tmp_path / "record"
+    folder.mkdir()
+    record = begin(folder)
+    record.ticks.append(lambda: looks.append(1))
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    record.write(event(0), now=True)  # lines are appended from now on
+    os.close(record._file)
+    record._file = os.open("/dev/full", os.O_WRONLY)  # a disk without space
+    record.write(event(1))
+    seen = len(looks)
+    wait_until(lambda: len(looks) > seen + 2)
+    assert told == []
+    os.close(record._file)
+    record._pid = 0  # its thread ends
+
+
+def refuse(*_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
