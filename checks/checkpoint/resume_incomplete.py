@@ -6,6 +6,7 @@ from pathlib import PurePath
 from ddpdoctor.check import Check
 from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped, Where
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
+from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.text import ranks_do, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -24,13 +25,14 @@ class ResumeIncomplete(Check):
     """Training resumes from a checkpoint of which only a part was restored.
 
     What it finds:
-        A checkpoint that holds the state of an optimizer, a scheduler or a gradient scaler, from which the model is
-        loaded and training goes on, while that state is not, on some rank or on all; a checkpoint in which the
-        state of an optimizer with momentum or averages was never saved; a sampler that shuffles and begins again at
-        epoch 0; and an epoch that is trained on again though it was done when the checkpoint was saved.
-        Told from fine-tuning, which wants the weights alone, by what the script does
-        with the file: it saves to the same path, or it restores other parts of it. After torchrun has restarted the
-        ranks, a file of weights alone that the script saves to is such a checkpoint, too.
+        A checkpoint that holds the state of an optimizer, a scheduler or a gradient scaler, from which the
+        model is loaded and training goes on, while that state is not, on some rank or on all; a checkpoint in
+        which the state of an optimizer with momentum or averages was never saved, or that of a scheduler, which
+        begins again, beside an optimizer that is restored; a sampler that shuffles and begins again at epoch 0;
+        and an epoch that is trained on again though it was done when the checkpoint was saved. Told from fine-
+        tuning, which wants the weights alone, by what the script does with the file: it saves to the same path,
+        or it restores other parts of it. After torchrun has restarted the ranks, a file of weights alone that
+        the script saves to is such a checkpoint, too.
 
     Why it matters:
         Momentum and the averages of Adam begin from nothing and take the first hundred steps in other directions;
@@ -107,13 +109,18 @@ class ResumeIncomplete(Check):
 
     def _never_saved(self, lacking: Mapping[int, "Resume"]) -> Finding:
         resume = next(iter(lacking.values()))
+        kind = "scheduler" if resume.is_schedule else "optimizer"
+        lost = (
+            "the learning rate is that of the first steps again"
+            if resume.is_schedule
+            else ("its momentum and averages are lost, and the loss jumps")
+        )
         return self.fail(
             f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])}, in which no state of {resume.unsaved} "
             "was saved",
-            why=f"The weights and the epochs go on, and {resume.unsaved} starts over: its momentum and averages are "
-            "lost, and the loss jumps.",
-            fix='state["optimizer"] = optimizer.state_dict()            # where it is saved\n'
-            'optimizer.load_state_dict(state["optimizer"])          # where training resumes',
+            why=f"The weights go on, and {resume.unsaved} starts over: {lost}.",
+            fix=f'state["{kind}"] = {kind}.state_dict()            # where it is saved\n'
+            f'{kind}.load_state_dict(state["{kind}"])          # where training resumes',
             **on_ranks(lacking, _restored),
             about=Kind.PATH.of(resume.load.path),
         )
@@ -146,7 +153,9 @@ class Resume:
     again: Pass | None = None
     """The first training pass after it, where that begins the epochs again."""
     unsaved: str | None = None
-    """The class of an optimizer with a state that is neither in the file nor restored."""
+    """The class of an optimizer, or of a scheduler, with a state that is neither in the file nor restored."""
+    is_schedule: bool = False
+    """Whether that is a scheduler."""
     repeated: Pass | None = None
     """The first training pass after it, where that has the epoch again that was done before it was saved."""
     samplers_are_told: bool = True
@@ -183,9 +192,14 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
             missing = tuple(kind for kind in held if kind not in kinds)
             goes_on = _first_pass(recording, load)
             unsaved = None if "optimizer" in {*held, *kinds} else _unsaved(recording, load, goes_on, new)
+            begun = (
+                None if unsaved or "scheduler" in {*held, *kinds} else _begun_again(recording, kinds, first)
+            )
             again, repeated = _again(load, goes_on), _repeated(recording, load, goes_on, saves, kinds)
             samplers_are_told = _samplers_are_told(recording)
-            return Resume(load, restored, missing, again, unsaved, repeated, samplers_are_told)
+            return Resume(
+                load, restored, missing, again, unsaved or begun, bool(begun), repeated, samplers_are_told
+            )
     return None
 
 
@@ -267,6 +281,18 @@ def _unsaved(recording: Recording, load: Load, first: Pass | None, new: set[int]
         if any(group.get("betas") or group.get("momentum") for group in update.hyperparameters)
     }
     return next((held.name for held in recording.optimizers if held.index in new & stateful), None)
+
+
+def _begun_again(recording: Recording, restored: Collection[str], first: float) -> str | None:
+    """The class of a scheduler that is at its first step after the first update beside a restored optimizer.
+
+    One that was told where to go on, or was stepped up to there, is at a later one. ReduceLROnPlateau has no schedule.
+    """
+    steps = recording.events(SchedulerStep)
+    before = {step.scheduler for step in steps if step.time < first}
+    later = next((step for step in steps if step.time > first and step.scheduler not in before), None)
+    begun = later is not None and later.epoch == 1 and later.metric is None and "optimizer" in restored
+    return later.name if later and begun else None
 
 
 def _was_restarted(recording: Recording) -> bool:

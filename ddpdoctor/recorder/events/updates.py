@@ -46,6 +46,8 @@ class SchedulerStep(Event):
     """The framework that stepped it as often as it thinks right; None where the script did."""
     step: int = -1
     """The training step that was the last before it."""
+    epoch: int | None = None
+    """The scheduler's ``last_epoch`` after it."""
 
 
 @dataclass(slots=True)

@@ -83,6 +83,7 @@ class _Schedulers:
             now,
             _framework(sys._getframe(1)),
             self.session.steps - 1,
+            epoch if type(epoch := getattr(scheduler, "last_epoch", None)) is int else None,
         )
         self.session.event(step)
 
