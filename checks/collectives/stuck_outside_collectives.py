@@ -1,9 +1,10 @@
-from ddpdoctor.blame.causes import BlockedOutside
+from ddpdoctor.blame.causes import BlockedOutside, Polls
 from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.blame.place import PlaceKind
-from ddpdoctor.blame.wording import all_do, cause_fields, others_wait, verb, who
+from ddpdoctor.blame.wording import all_do, at, cause_fields, others_wait, verb, who
 from ddpdoctor.check import reports
 from ddpdoctor.model import Finding, Judgement, Passed
+from ddpdoctor.redact import quote
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.hang_check import HangCheck
 
@@ -20,6 +21,14 @@ _FIX = {
     "store.wait([key], timedelta(seconds=60))",
     PlaceKind.INPUT: "remove the question from the script: the ranks of a job have no terminal",
 }
+_FIX_KEPT = (
+    "let the rank that has it give it back before it waits for others, and on every way out: try: ... finally: ...\n"
+    "or decide the order by a barrier, which raises at its timeout:\nif rank == 0: prepare()\ndist.barrier()"
+)
+_FIX_NOT_MADE = (
+    "see which rank should bring it about, under exactly that name\n"
+    "in place of the loop: dist.barrier(), or store.wait([key], timedelta(seconds=60)), which raise at their timeout"
+)
 _FIX_STOPPED = (
     "kill -CONT PID     # continues it; a debugger, a shell's Ctrl-Z or a job manager sends SIGSTOP"
 )
@@ -31,8 +40,9 @@ class StuckOutsideCollectives(HangCheck):
 
     What it finds:
         In a job that hangs, a rank that waits for a DataLoader worker, a lock, a queue, a pipe, a socket, a child
-        process or its standard input, or that a signal has stopped, while the others wait for it in a collective:
-        what it waits for, on which line, and the line of the DataLoader worker.
+        process or its standard input, that a signal has stopped, or that looks again and again whether something is
+        there (a lock file, a port, a flag), while the others wait for it in a collective: what it waits for, on
+        which line, and the line of the DataLoader worker, or the rank that has what it looks for.
 
     Why it matters:
         Nothing in the job ends that wait. The other ranks report a timeout 10 or 30 minutes later, with errors that
@@ -75,6 +85,39 @@ class StuckOutsideCollectives(HangCheck):
             **cause_fields(cause),
         )
 
+    @reports(Polls)
+    def _polls(self, cause: Polls) -> Finding:
+        ranks, waiting = cause.culprits, cause.waiting
+        does = verb(ranks, "waits", "wait")
+        waits = f"{does} for {cause.look} to become {str(cause.until).lower()}"
+        if cause.until is None:
+            waits = f"{verb(ranks, 'tries', 'try')} {cause.look} again and again"
+        return self.fail(
+            f"{who(ranks)} {waits}" + (f", while {others_wait(cause)}" if waiting else ""),
+            why=f"{who(ranks).capitalize()} {verb(ranks, 'does', 'do')} nothing else: a longer timeout changes nothing."
+            f"{_giver(cause)}",
+            fix=_FIX_KEPT if cause.until is not True else _FIX_NOT_MADE,
+            **cause_fields(cause),
+        )
+
     def examine_ended(self, trace: Trace) -> Judgement:
         trace.require_end()
         return Passed(f"no rank was blocked for long in {trace.seconds:.1f} s")
+
+
+def _giver(cause: Polls) -> str:
+    """Who made what is looked for, or did not."""
+    if not cause.path:
+        return ""
+    path = quote(cause.path)
+    if cause.made_by is None:
+        left = "it may be left from an earlier run" if cause.until is not True else "nobody could see it"
+        return f" No rank of this run made {path}: {left}."
+    made = f" Rank {cause.made_by} made {path}{at(cause.made_at)}"
+    if cause.until is True:
+        return (
+            f"{made}, and it was removed." if cause.removed else f"{made}, where this rank does not see it."
+        )
+    return (
+        f"{made}, and has not removed it." if not cause.removed else f"{made}, and it was removed too late."
+    )

@@ -16,7 +16,7 @@ PHASES = {
     "forward": "its forward",
     "backward": "its backward",
     "step": "its optimizer's step",
-    "collective": "preparing collectives",
+    "collective": "collectives, without waiting",
     "other": "the script's own code",
 }
 SHOWN = {"other": "own code", "step": "optimizer", "collective": "collectives"}
@@ -67,9 +67,10 @@ class Straggler(Check):
         whole = duration(pairs.mean(most.others, "total", positions))
         waited = duration(pairs.mean(most.others, "waits", positions))
         low, high = map(duration, most.interval)
+        mostly = "mostly " if most.in_all else ""
         return self.warn(
-            f"{ranks_do(ranks, 'take')} {duration(most.seconds)} longer than the others in {PHASES[most.phase]}, "
-            f"in {which}",
+            f"{ranks_do(ranks, 'take')} {duration(most.seconds)} longer than the others in {which}, {mostly}in "
+            f"{PHASES[most.phase]}",
             why=f"The others wait for it: such a step takes {whole}, of which they wait {waited}. Compared step by "
             f"step, it is {low} to {high} longer on average, with 99 % confidence.",
             fix=_fix(most),

@@ -51,6 +51,23 @@ class BlockedOutside(Cause):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Polls(Cause):
+    """Ranks look again and again for something that does not come."""
+
+    look: str
+    """The expression by which they look."""
+    until: bool | None
+    """What it is to become; None where it raises, and is to cease to."""
+    path: str = ""
+    """At which they look; empty where it is none, or is not known."""
+    made_by: int | None = None
+    """The rank that made it last."""
+    made_at: Where | None = None
+    removed: bool = False
+    """Whether a rank removed it since."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WorksAlone(Cause):
     """Ranks compute, read, write or sleep while the others wait for them."""
 

@@ -273,8 +273,12 @@ class Passes:
             now.event.steps = now.trained
             self.session.event(now.event)
 
-    def took(self, now: Pass, waited: float, batch: Any) -> None:
-        """The loop was given a batch, after so many seconds."""
+    def took(self, now: Pass, waited: float, batch: Any, idle: float | None) -> None:
+        """The loop was given a batch, after so many seconds.
+
+        Args:
+            idle: what ``waits.idle()`` was before; None where that does not matter.
+        """
         for other in self.open.values() if len(self.open) > 1 else ():
             if other is not now and other.until is None:
                 other.until = self.session.steps
@@ -283,6 +287,8 @@ class Passes:
         now.given_at, now.given_backwards = time.monotonic(), self.session.backwards
         now.wait += waited
         self.session.waited += waited
+        if idle is not None:
+            self.draws.training.spend("data", waited, idle)
         now.taken = taken = now.taken + 1
         if taken <= now.looked_at or taken & (taken - 1) == 0:
             self._tell_batch(now, batch)

@@ -113,7 +113,7 @@ class Training:
         """Seconds by phase, of training steps that are written down in full."""
         self._until: dict[str, float] = {}
         """The same as it was when the training step began."""
-        self.waits = Waits(session)
+        self.waits = Waits(self)
         self._updated_at: float | None = None
         self._wakes = 0
         """Until how many training steps they are counted only."""
@@ -218,7 +218,6 @@ class Training:
             self._begin_quietly()
             return self.session.steps - 1, None
         totals, until = self._totals, self._until
-        totals["data"] = self.session.waited
         totals["cpu_wait"] = self.waits.queue.seconds() - self.waits.queued
         totals["waits"] = self.waits.total
         if self._updated_at is not None:
@@ -239,15 +238,15 @@ class Training:
         for listener in self.session.when_quiet_step_begins:
             listener()
 
-    def spend(self, phase: str, seconds: float, waited: float) -> None:
-        """Add to the time of a phase, without what it waited for other ranks.
+    def spend(self, phase: str, seconds: float, idle: float) -> None:
+        """Add to the time of a phase, without what it waited for other ranks and for a CPU.
 
         Args:
             phase: its name.
             seconds: from its beginning to its end.
-            waited: the seconds of ``waits`` when it began.
+            idle: what ``waits.idle()`` was when it began.
         """
-        self._totals[phase] += seconds - (self.waits.total - waited)
+        self._totals[phase] += max(0.0, seconds - (self.waits.idle() - idle))
 
     def tell_progress(self) -> None:
         """Write down how far it has come."""

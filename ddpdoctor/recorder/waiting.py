@@ -8,9 +8,10 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .training import Training
 
 _SCHEDULED = "/proc/thread-self/schedstat"
+_OF_THREAD = "/proc/self/task/{}/schedstat"
 
 
 class CpuQueue:
@@ -29,18 +30,39 @@ class CpuQueue:
             if self._of[0] != thread[0]:
                 self._file, self._of = os.open(_SCHEDULED, os.O_RDONLY | os.O_CLOEXEC), thread
             if self._of == thread:
-                return int(os.pread(self._file, 100, 0).split()[1]) / 1e9
+                return _read(self._file)
             with open(_SCHEDULED, "rb") as file:
                 return int(file.read().split()[1]) / 1e9
         except (OSError, ValueError, IndexError):
             return 0.0
 
 
+class QueueOfThread:
+    """The same of another thread, to which it has come by its number in the system."""
+
+    def __init__(self, thread: int) -> None:
+        try:
+            self._file = os.open(_OF_THREAD.format(thread), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._file = -1
+
+    def seconds(self) -> float:
+        """So far; 0 where the system does not tell."""
+        try:
+            return _read(self._file)
+        except (OSError, ValueError, IndexError):
+            return 0.0
+
+
+def _read(file: int) -> float:
+    return int(os.pread(file, 100, 0).split()[1]) / 1e9
+
+
 class Waits:
     """Calls in which a rank waits for others; of their time, what the thread did not work itself is waiting."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, training: Training) -> None:
+        self._training = training
         self.queue = CpuQueue()
         self.total = self.queued = 0.0
         """Seconds so far without work of its own, and those of them without a CPU to work on."""
@@ -53,16 +75,19 @@ class Waits:
         """Whether a call is under way."""
         return self._thread is not None
 
+    def is_training_thread(self) -> bool:
+        """Whether this is the thread that trains, as far as one has been seen to."""
+        return self._training.session.thread in (None, threading.get_ident())
+
+    def idle(self) -> float:
+        """Seconds so far in which the thread that trains, and asks, waited for others or for a CPU."""
+        return self.total + self.queue.seconds() - self.queued
+
     def begin(self) -> bool:
         """A call begins; False where it is inside of another one, in another thread, or in a step that is not told."""
-        thread = threading.get_ident()
-        if (
-            self._thread is not None
-            or not self._session.detailed
-            or self._session.thread not in (None, thread)
-        ):
+        if self._thread is not None or self._training.quiet or not self.is_training_thread():
             return False
-        self._thread = thread
+        self._thread = threading.get_ident()
         self._began = time.monotonic(), time.thread_time(), self.queue.seconds()
         return True
 

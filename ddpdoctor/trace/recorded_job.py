@@ -12,10 +12,11 @@ from ddpdoctor.blame.causes import (
     GradientsMissing,
     GroupMadeAlone,
     OutOfBatches,
+    Polls,
 )
-from ddpdoctor.blame.frames import where_in
+from ddpdoctor.blame.frames import of_script, where_in, where_of
 from ddpdoctor.blame.hang_analysis import HangAnalysis
-from ddpdoctor.blame.hang_snapshot import HangSnapshot
+from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot
 from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.reasoning import cause_of
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
@@ -35,6 +36,7 @@ from ddpdoctor.trace.loop_exits import (
     skippers,
 )
 from ddpdoctor.trace.new_groups import first_difference, groups_made, made_alone, out_of_order
+from ddpdoctor.trace.polling import awaited_path, poll_at
 from ddpdoctor.trace.recorded_states import rank_states
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, divergence, mismatch
@@ -101,6 +103,26 @@ class RecordedJob(HangAnalysis):
             where=event.at if event else self.ranks[called[0]].where,
             confidence=Confidence.CERTAIN if made else Confidence.LIKELY,
         )
+
+    def _at_work(self, ranks: Sequence[int]) -> Cause:
+        return self._polls(ranks) or super()._at_work(ranks)
+
+    def _polls(self, ranks: Sequence[int]) -> Cause | None:
+        """Whether the first of these ranks does nothing but look for something; None also where it reads or writes."""
+        process = self.ranks[ranks[0]].process
+        if process is None or process.doing is Doing.DISK:
+            return None
+        places = [where_of(process.stack[index]) for index in of_script(process.stack)]
+        poll = next((it for where in reversed(places[-3:]) if (it := poll_at(where, self.recordings))), None)
+        if poll is None:
+            return None
+        path = awaited_path(ranks[0], poll, self.recordings)
+        about = (
+            {"path": path.path, "made_by": path.by, "made_at": path.made, "removed": path.removed}
+            if path
+            else {}
+        )
+        return self.tell(Polls, ranks, look=poll.look, until=poll.until, where=poll.at, **about)
 
     def gone(self, ranks: Sequence[int]) -> Cause:
         if early := [rank for rank in out_of_batches(self.recordings) if rank in ranks]:

@@ -16,8 +16,7 @@ WARM_UP = 2
 FEWEST_STEPS = 5
 """Steps from which a median means something."""
 WORK = ("data", "forward", "backward", "step", "collective", "other")
-"""Phases of a rank's own work; what it waits for others in them is a phase of its own, ``waits``."""
-_NO_PHASES = ("total", "cpu_wait")
+"""Phases of a rank's own work; its waits for others, and for a CPU, are phases of their own."""
 Steps = Mapping[int, list[TrainingStep]]
 
 
@@ -58,18 +57,13 @@ def own_time(step: TrainingStep, phase: str) -> float:
     """Seconds of a phase; ``other`` is what is in no phase: the script's own code between them."""
     if phase != "other":
         return step.phases.get(phase, 0.0)
-    known = sum(seconds for name, seconds in step.phases.items() if name not in _NO_PHASES)
+    known = sum(seconds for name, seconds in step.phases.items() if name != "total")
     return max(0.0, step.phases["total"] - known)
 
 
 def work(step: TrainingStep) -> dict[str, float]:
-    """Seconds of the rank's own work by phase, without those in which it had no CPU."""
-    phases = {phase: own_time(step, phase) for phase in WORK}
-    whole, queued = sum(phases.values()), step.phases.get("cpu_wait", 0.0)
-    if not queued or not whole:
-        return phases
-    had_cpu = max(0.0, 1 - queued / whole)
-    return {phase: seconds * had_cpu for phase, seconds in phases.items()}
+    """Seconds of the rank's own work by phase."""
+    return {phase: own_time(step, phase) for phase in WORK}
 
 
 def typical(steps: list[TrainingStep], phase: str) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, median, median_low, stdev
 
@@ -50,6 +50,8 @@ class Loss:
     """That holds the mean with 99 % confidence."""
     phase: str
     """The one that it loses most in."""
+    in_all: bool
+    """Whether the seconds are those of all phases together."""
     steps: tuple[int, ...]
     """Those that were compared, by their positions."""
     line: Where | None
@@ -66,28 +68,11 @@ class Pairs:
         self.work = {rank: [work(step) for step in of] for rank, of in steps.items()}
         self._recordings = recordings
         self._times_by_step: dict[int, Mapping[int, Counter[Where]]] = {}
-        self._sums = {rank: [sum(phases.values()) for phases in of] for rank, of in self.work.items()}
-        means = {rank: fmean(_inner(seconds)) for rank, seconds in self._sums.items()}
+        means = {rank: fmean(_inner(self._seconds(rank, WORK))) for rank in steps}
         least = median_low(means.values())
         self.usual = tuple(rank for rank, mean in means.items() if mean < least + LEAST_SECONDS)
         """The ranks that are not slow in most steps."""
-        self._of_usual = [sum(row) for row in zip(*map(self._sums.__getitem__, self.usual), strict=True)]
-
-    def _differences(self, rank: int) -> list[float]:
-        """What a rank works longer than the others on average, in each step."""
-        if self.usual == (rank,):
-            others = list(map(fmean, zip(*(self._sums[o] for o in self._others(rank)), strict=True)))
-        elif rank in self.usual:
-            count = len(self.usual) - 1
-            others = [(s - mine) / count for s, mine in zip(self._of_usual, self._sums[rank], strict=True)]
-        else:
-            others = [s / len(self.usual) for s in self._of_usual]
-        return [mine - theirs for mine, theirs in zip(self._sums[rank], others, strict=True)]
-
-    def _others(self, rank: int) -> tuple[int, ...]:
-        """Those that a rank is compared with."""
-        usual = tuple(other for other in self.usual if other != rank)
-        return usual or tuple(other for other in self.steps if other != rank)
+        self._of_usual: dict[tuple[str, ...], list[float]] = {}
 
     def losses(self) -> list[Loss]:
         """The ranks that are slow in most steps, and else those that are in some."""
@@ -105,8 +90,41 @@ class Pairs:
         """The mean seconds of a phase, ``total``, ``waits`` and ``cpu_wait`` among them."""
         return fmean(own_time(self.steps[rank][i], phase) for rank in ranks for i in positions)
 
+    def _seconds(self, rank: int, phases: tuple[str, ...]) -> list[float]:
+        return [sum(step[phase] for phase in phases) for step in self.work[rank]]
+
+    def _differences(self, rank: int, phases: tuple[str, ...]) -> list[float]:
+        """What a rank works longer in these phases than the others on average, in each step."""
+        mine = self._seconds(rank, phases)
+        if self.usual == (rank,):
+            others = [fmean(row) for row in zip(*self._all_seconds(self._others(rank), phases), strict=True)]
+        else:
+            if phases not in self._of_usual:
+                rows = zip(*self._all_seconds(self.usual, phases), strict=True)
+                self._of_usual[phases] = [sum(row) for row in rows]
+            is_usual = rank in self.usual
+            count = len(self.usual) - is_usual
+            others = [
+                (s - is_usual * own) / count for s, own in zip(self._of_usual[phases], mine, strict=True)
+            ]
+        return [own - theirs for own, theirs in zip(mine, others, strict=True)]
+
+    def _all_seconds(self, ranks: Sequence[int], phases: tuple[str, ...]) -> Iterator[list[float]]:
+        return (self._seconds(rank, phases) for rank in ranks)
+
+    def _others(self, rank: int) -> tuple[int, ...]:
+        """Those that a rank is compared with."""
+        usual = tuple(other for other in self.usual if other != rank)
+        return usual or tuple(other for other in self.steps if other != rank)
+
     def _steady(self, rank: int) -> Loss | None:
-        differences = self._differences(rank)
+        in_code = [loss for phase in _CODE if (loss := self._in_most_steps(rank, (phase,), LEAST_SHARE))]
+        most = max(in_code, key=lambda loss: loss.seconds, default=None)
+        return most or self._in_most_steps(rank, WORK, LEAST_SHARE_COMPUTED)
+
+    def _in_most_steps(self, rank: int, phases: tuple[str, ...], share: float) -> Loss | None:
+        """What a rank loses in these phases from the beginning to the end of the run, beyond chance."""
+        differences = self._differences(rank, phases)
         kept = _inner_positions(differences)
         if len(kept) < FEWEST_PAIRS:
             return None
@@ -115,40 +133,38 @@ class Pairs:
         parts = (kept[:third], kept[third:-third], kept[-third:])
         if any(fmean(differences[i] for i in part) < lost / 3 for part in parts):
             return None
-        loss = self._loss(rank, kept, lost, reach, kept)
-        share = LEAST_SHARE if loss.phase in _CODE else LEAST_SHARE_COMPUTED
-        queued = self.mean((rank,), "cpu_wait", kept) - self.mean(loss.others, "cpu_wait", kept)
-        least = max(LEAST_SECONDS, share * fmean(self._sums[rank]), _OF_QUEUE * queued)
-        return loss if lost - reach >= least else None
+        queued = self.mean((rank,), "cpu_wait", kept) - self.mean(self._others(rank), "cpu_wait", kept)
+        whole = fmean(self._seconds(rank, WORK))
+        least = max(LEAST_SECONDS, share * whole, _OF_QUEUE * queued)
+        return self._loss(rank, phases, kept, (lost, reach), len(kept)) if lost - reach >= least else None
 
     def _sometimes(self, rank: int) -> Loss | None:
         """A rank that is slow in a few steps only: told only where it is at the same line in all of them."""
-        differences = self._differences(rank)
+        differences = self._differences(rank, _CODE)
         usual = median(differences)
         noise = 1.5 * median(abs(each - usual) for each in differences)
-        least = max(LEAST_SECONDS, 0.3 * median(self._sums[rank]), 6 * noise)
+        whole = self._seconds(rank, WORK)
+        least = max(LEAST_SECONDS, 0.3 * median(whole), 6 * noise)
         slow = [i for i, each in enumerate(differences) if each - usual > least and not self._is_apart(i)]
         fast = sum(each - usual < -least for each in differences)
         if len(slow) < max(FEWEST_SLOW, 4 * fast):
             return None
         lost, reach = _mean_of([differences[i] for i in slow])
-        loss = self._loss(rank, slow, lost, reach, range(len(differences)))
-        share = lost * len(slow) / sum(self._sums[rank])
-        if share < LEAST_SHARE_OF_FEW or loss.phase not in _CODE or loss.line is None:
+        if lost * len(slow) < LEAST_SHARE_OF_FEW * sum(whole):
             return None
-        at_line = [self._times(rank, i)[loss.line] for i in slow]
-        return loss if sum(seconds > 0 for seconds in at_line) >= max(FEWEST_SLOW, 0.7 * len(slow)) else None
+        loss = self._loss(rank, _CODE, slow, (lost, reach), len(differences))
+        there = loss.line and sum(self._times(rank, i)[loss.line] > 0 for i in slow)
+        return loss if there and there >= max(FEWEST_SLOW, 0.7 * len(slow)) else None
 
     def _loss(
-        self, rank: int, positions: Sequence[int], lost: float, reach: float, of: Sequence[int]
+        self, rank: int, phases: tuple[str, ...], positions: Sequence[int], lost: tuple[float, float], of: int
     ) -> Loss:
-        others = self._others(rank)
+        others, (seconds, reach) = self._others(rank), lost
         mine, theirs = self.phases((rank,), positions), self.phases(others, positions)
-        more = {phase: mine[phase] - theirs[phase] for phase in WORK}
-        phase = max(more, key=lambda phase: more[phase])
-        line = self._line(rank, others, positions, lost)
-        interval = (lost - reach, lost + reach)
-        return Loss(rank, others, lost, interval, phase, tuple(positions), line, len(of))
+        phase = max(phases, key=lambda phase: mine[phase] - theirs[phase])
+        line = self._line(rank, others, positions, seconds)
+        interval = (seconds - reach, seconds + reach)
+        return Loss(rank, others, seconds, interval, phase, phases == WORK, tuple(positions), line, of)
 
     def _line(self, rank: int, others: Sequence[int], positions: Sequence[int], lost: float) -> Where | None:
         """The line at which a rank is that much longer than the others, as far as it was looked at."""

@@ -39,8 +39,8 @@ class TrainingStep:
     collectives: tuple[Collective, ...] = ()
     """Those that the script itself issued, up to the optimizer's step."""
     phases: Mapping[str, float] = field(default_factory=dict)
-    """Seconds in ``data``, ``forward``, ``backward``, ``step``, ``collective`` without what they waited for others,
-    which is ``waits``; as ``total``, between updates; as ``cpu_wait``, those of the phases without a CPU."""
+    """Seconds in ``data``, ``forward``, ``backward``, ``step``, ``collective``, without what was waited in them: for
+    other ranks, ``waits``, and for a CPU, ``cpu_wait``; as ``total``, all between updates."""
     joined: bool = False
     """Whether a Join was active, under which ranks differ by design."""
 

@@ -67,7 +67,7 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if training.in_backward > 1:
         return {"nested": True}
     training.own_collectives.clear()
-    begun: dict[str, Any] = {"began": time.monotonic(), "nested": False, "waits": False}
+    begun: dict[str, Any] = {"began": time.monotonic(), "nested": False}
     if training.session.detailed:
         wrappers = training.living()
         begun |= {"at": training.session.here(), "numbers": _numbers(training, wrappers)}
@@ -77,9 +77,9 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         _tell_means(training, begun["at"], loss)
         if training.hooks or not training.wrappers:
             Hooked.of(training.session).begin(loss)
-        begun["waits"] = training.waits.begin()
         begun["began"] = time.monotonic()
-    begun["waited"] = training.waits.total
+    begun["idle"] = training.waits.idle()
+    begun["waits"] = training.waits.begin()
     return begun
 
 
@@ -91,7 +91,7 @@ def _end(training: Training, begun: Any, _: Any, error: BaseException | None) ->
     if begun["waits"]:
         training.waits.end()
     seconds = time.monotonic() - begun["began"]
-    training.spend("backward", seconds, begun["waited"])
+    training.spend("backward", seconds, begun["idle"])
     training.backwards += 1
     training.session.backwards += 1
     if training.scales:

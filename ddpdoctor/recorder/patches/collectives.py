@@ -41,14 +41,14 @@ _LONG = 0.2
 class _OpenCollective:
     """A collective that is under way."""
 
-    __slots__ = ("at", "began", "event", "group", "id", "name", "number", "waited", "waits")
+    __slots__ = ("at", "began", "event", "group", "id", "idle", "name", "number", "waits")
 
     def __init__(self, name: str, group: Any, at: Where | None, number: int, id: int) -> None:
         self.name, self.group, self.at, self.number, self.id = name, group, at, number, id
         self.began = time.monotonic()
         self.event: Collective | None = None
         """What is written down of it."""
-        self.waits, self.waited = False, 0.0
+        self.waits, self.idle = False, 0.0
 
 
 class _Collectives:
@@ -88,7 +88,7 @@ class _Collectives:
                 # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
                 self.session.event(call.event, now=True)
             call.began = time.monotonic()
-        call.waited = self.training.waits.total
+        call.idle = self.training.waits.idle()
         call.waits = self.training.waits.begin()
         return call
 
@@ -229,7 +229,7 @@ class _Collectives:
         if call.waits:
             self.training.waits.end()
         seconds = time.monotonic() - call.began
-        self.training.spend("collective", seconds, call.waited)
+        self.training.spend("collective", seconds, call.idle)
         event = call.event
         if event is not None:
             self.written += 1

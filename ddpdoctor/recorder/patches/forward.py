@@ -99,7 +99,7 @@ def begin(training: Training, wrapper: Wrapper, ddp: Any, given: Any, *, around:
             Watched.of(training.session).look()
     wrapper.depth += 1
     training.enter()
-    return wrapper, event, time.monotonic(), training.waits.total, grad and synced and not around
+    return wrapper, event, time.monotonic(), training.waits.idle(), grad and synced and not around
 
 
 def caller_of(session: Session, module: Any) -> Where | None:
@@ -247,12 +247,12 @@ def _random(torch: Any, first: Any) -> str | None:
 
 def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
     """The forward returned, or raised."""
-    wrapper, event, since, waited, arms = begun
+    wrapper, event, since, idle, arms = begun
     wrapper.depth -= 1
     training.leave()
     seconds = time.monotonic() - since
     if wrapper.depth == 0:
-        training.spend("forward", seconds, waited)
+        training.spend("forward", seconds, idle)
     if arms and error is None:
         wrapper.armed = True
         training.session.thread = threading.get_ident()

@@ -16,6 +16,7 @@ from ..events.training import LineTime, LineTimes
 from ..guard import guarded
 from ..session import Session
 from ..training import Training
+from ..waiting import QueueOfThread
 from ..where import Where, absolute
 
 _SECONDS = 0.005
@@ -45,7 +46,7 @@ class LineSampler:
         """The process that has the thread."""
         self._stopped = False
         self._step = 0
-        self._began = self._last = 0.0
+        self._began = self._last = self._queued = 0.0
         self._seconds: dict[_Line, float] = {}
 
     @guarded
@@ -66,6 +67,8 @@ class LineSampler:
     def _keep_looking(self, pid: int) -> None:
         look = guarded(self._look)
         self._began = self._last = time.monotonic()
+        self._queue = QueueOfThread(self._native())
+        self._queued = self._queue.seconds()
         self._step = self._session.steps
         self._seconds.clear()
         while self._training.is_early and not (self._stopped or self._session.ended):
@@ -81,10 +84,17 @@ class LineSampler:
         if step != self._step:
             self._write()
             self._step, self._began = step, now
-        passed, self._last = now - self._last, now
+        queued = self._queue.seconds()
+        passed = now - self._last - (queued - self._queued)
+        self._last, self._queued = now, queued
         line = None if self._training.waits.open else self._line()
         if line is not None:
-            self._seconds[line] = self._seconds.get(line, 0.0) + passed
+            self._seconds[line] = self._seconds.get(line, 0.0) + max(0.0, passed)
+
+    def _native(self) -> int:
+        """The number that the system has given to the thread that trains."""
+        known = (it.native_id for it in threading.enumerate() if it.ident == self._session.thread)
+        return next(known, None) or os.getpid()
 
     def _line(self) -> _Line | None:
         """The innermost line of the script that the training thread is at."""

@@ -128,7 +128,7 @@ def _cuts(passes: Passes, cutting: Cutting | None) -> Callable[[Any, Pass, Frame
 
 
 def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[..., Any]) -> Callable[..., Any]:
-    cuts = _cuts(passes, cutting)
+    cuts, training = _cuts(passes, cutting), passes.draws.training
 
     @functools.wraps(original)
     def take(self: Any) -> Any:
@@ -139,13 +139,14 @@ def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[...,
             passes.asked(now)
             if cutting is not None and cuts(self, now, sys._getframe(1)):
                 raise StopIteration
-            began = time.monotonic()
+            is_timed = not training.quiet and training.waits.is_training_thread()
+            began, idle = time.monotonic(), training.waits.idle() if is_timed else None
             try:
                 batch = original(self)
             except StopIteration:
                 passes.finish(now)
                 raise
-            passes.took(now, time.monotonic() - began, batch)
+            passes.took(now, time.monotonic() - began, batch, idle)
             return batch
         except BaseException as passing:
             leave_out(passing)

@@ -51,10 +51,10 @@ class _Step:
     norm: float | None = None
     norms: dict[str, float] | None = None
 
-    def __init__(self, optimizer: Any, waited: float) -> None:
+    def __init__(self, optimizer: Any, idle: float) -> None:
         self.optimizer = optimizer
         self.began = time.monotonic()
-        self.waited = waited
+        self.idle = idle
 
 
 class _Optimizers:
@@ -74,7 +74,7 @@ class _Optimizers:
             return
         if self.under_way:
             self.under_way = [other for other in self.under_way if other.optimizer is not optimizer]
-        step = _Step(optimizer, self.training.waits.total)
+        step = _Step(optimizer, self.training.waits.idle())
         if len(args) > 1 or kwargs:
             step.closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
         if self.session.detailed:
@@ -115,7 +115,7 @@ class _Optimizers:
         step = self.under_way.pop(position)
         seconds = time.monotonic() - step.began
         if not self.under_way:
-            self.training.spend("step", seconds, step.waited)
+            self.training.spend("step", seconds, step.idle)
         known = self._know(optimizer)
         ended = self.training.ended[known.index]
         number, phases = self.training.close_step(known.index)

@@ -10,8 +10,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def evaluate(path):
-    while not os.path.exists(path):
-        time.sleep(0.2)  # expect: DD306 ranks 0
+    while not os.path.exists(path):  # expect: DD307 ranks 0
+        time.sleep(0.2)
 
 
 def main():
