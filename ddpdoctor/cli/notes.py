@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path, PurePath
@@ -13,6 +14,7 @@ from ddpdoctor.judge import Verdict
 from ddpdoctor.launch import Imagined
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.not_reached import Unreached, not_reached
 from ddpdoctor.trace.numbers import NUMBERS
 from ddpdoctor.trace.written import phrases, relative
 
@@ -65,8 +67,24 @@ def facts(trace: Trace, working: Path) -> dict[str, Any]:
         known |= {"backend": backend, "nproc": len(trace.ranks)}
     if trace.imagined:
         known["imagined"] = asdict(trace.imagined)
+    if (missed := _missed(trace)) is not None:
+        known["not_reached"] = [
+            {
+                "kind": it.kind,
+                "what": it.what,
+                "file": it.at.file,
+                "line": it.at.line,
+                "condition": it.condition,
+            }
+            for it in missed
+        ]
     version = next((rank.recording.torch for rank in trace.ranks if rank.recording), None)
     return {**known, "torch": version} if version else known
+
+
+def _missed(trace: Trace) -> list[Unreached] | None:
+    """The lines to which no rank of a run came that ended by itself; None where that is not known."""
+    return None if trace.broken or trace.before else not_reached(trace.recorded)
 
 
 def _trained(trace: Trace) -> dict[str, int] | None:
@@ -87,6 +105,7 @@ def notes(trace: Trace, verdicts: Iterable[Verdict], time_limit: float | None, w
     return [
         *_on_jobs(trace),
         *_on_length(trace, verdicts),
+        *_on_lines(trace),
         *_on_time(trace, time_limit),
         *_on_rehearsal(trace),
         *_on_restarts(trace),
@@ -147,6 +166,13 @@ def _on_length(trace: Trace, verdicts: Iterable[Verdict]) -> Iterator[str]:
     undecided = sorted(verdict.code for verdict in verdicts if verdict.cut_short)
     left = f"; not decided because of it: {', '.join(undecided)}" if undecided else ""
     yield f"cut short: {' and '.join(parts)}{left}; --full runs everything"
+
+
+def _on_lines(trace: Trace) -> Iterator[str]:
+    counted = Counter(it.kind for it in _missed(trace) or ())
+    if counted:
+        kinds = [plural(count, kind) for kind, count in counted.items()]
+        yield f"no rank came to {listing(kinds)} of the script; --verbose lists them"
 
 
 def _on_time(trace: Trace, time_limit: float | None) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import FrameType
@@ -77,11 +78,18 @@ class LineTrace:
     def tick(self) -> None:
         """Pause where nothing new comes, so that a long loop of the script's is not slowed down; in the background."""
         now, news = time.monotonic(), self._lines.news
-        if news != self._news:
+        if news != self._news or self._is_in_library():
             self._news, self._since = news, now
         elif self._on[0] and now - self._since > _NOTHING_NEW_SECONDS:
             self._on[0] = False
             self._lines.has_gap()
+
+    def _is_in_library(self) -> bool:
+        """Whether the training thread is in code that is not the script's, of which no line is noticed anyway."""
+        session = self._lines.session
+        main = threading.main_thread().ident or 0
+        frame = sys._current_frames().get(session.thread or main)
+        return frame is not None and session.sites.is_foreign(frame.f_code.co_filename)
 
     def _stand_aside(self) -> None:
         self._on[0] = False

@@ -103,6 +103,8 @@ def _sections(report: Report, width: int, verbose: bool) -> Iterator[Iterator[Li
     yield _header(report, width, places)
     yield _table(report, width) if verbose else _overview(report, width)
     yield _notes(report, width)
+    if verbose:
+        yield _not_reached(report, width)
     shown = [
         finding for finding in report.findings if finding.level is not Level.INFO or verbose or finding.patch
     ]
@@ -116,6 +118,15 @@ def _notes(report: Report, width: int) -> Iterator[Line]:
     for note in report.notes:
         lines = hang("note:  ", note, width)
         yield from styled(lines, Style.FAINT, len(lines[0]))
+
+
+def _not_reached(report: Report, width: int) -> Iterator[Line]:
+    """The lines of the script to which no rank came, each with the condition in front of it."""
+    for number, line in enumerate(report.run.get("not_reached") or ()):
+        condition = f", which needs {line['condition']}" if line["condition"] else ""
+        label = "not reached:  " if not number else " " * len("not reached:  ")
+        text = f"{line['file']}:{line['line']}  {line['what']} ({line['kind']}){condition}"
+        yield from plain(hang(label, text, width))
 
 
 def _end(report: Report, width: int, summary: Iterator[Line], verbose: bool) -> Iterator[Line]:

@@ -25,7 +25,7 @@ LEAST_SHARE_COMPUTED = 0.1
 """The same in forward, backward and optimizer, where devices, too, differ a little."""
 LEAST_SHARE_OF_FEW = 0.03
 """Of all steps together, where only some of them are slow."""
-FEWEST_PAIRS = 6
+FEWEST_PAIRS = 4
 FEWEST_SLOW = 3
 """Steps that are slow, where not all are."""
 _OUTLIERS = 20
@@ -218,5 +218,8 @@ def _mean_of(values: Sequence[float]) -> tuple[float, float]:
     if len(values) < 2:
         return fmean(values), math.inf
     normal = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2)
-    student = normal * (1 + (normal**2 + 1) / (4 * (len(values) - 1)))
+    free = len(values) - 1
+    student = normal * (
+        1 + (normal**2 + 1) / (4 * free) + (5 * normal**4 + 16 * normal**2 + 3) / (96 * free**2)
+    )
     return fmean(values), student * stdev(values) / math.sqrt(len(values))
