@@ -72,7 +72,7 @@ class Straggler(Check):
             f"{ranks_do(ranks, 'take')} {duration(most.seconds)} longer than the others in {which}, {mostly}in "
             f"{PHASES[most.phase]}",
             why=f"The others wait for it: such a step takes {whole}, of which they wait {waited}. Compared step by "
-            f"step, it is {low} to {high} longer on average, with 99 % confidence.",
+            f"step, it is {low} to {high} longer{'' if some else ' on average, with 99 % confidence'}.",
             fix=_fix(most),
             ranks=ranks,
             where=where,
@@ -85,6 +85,11 @@ def _fix(loss: Loss) -> str:
         return (
             f"py-spy record --duration 30 --pid PID    # of rank {loss.rank} and of another one; compare: logging, "
             "saving, larger samples, a slower disk"
+        )
+    if loss.phase == "data":
+        return (
+            f"compare what loads the samples of rank {loss.rank} with another one: storage, CPUs for its workers, "
+            "size of its samples"
         )
     if loss.phase in ("forward", "backward", "step"):
         return f"give rank {loss.rank} samples of the same size as the others: sort by length, then deal them out"

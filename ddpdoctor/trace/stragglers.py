@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, median, median_low, stdev
 
 from ddpdoctor.blame.frames import from_here
@@ -35,6 +35,8 @@ _OF_QUEUE = 0.25
 """Of the time without a CPU: a rank that had to leave it often works slower, too, since its caches are cold."""
 _LEAST_OF_LINE = 0.4
 """Of what a rank loses, that a line has to explain."""
+_TIMES_LONGER = 4
+"""At a line in a slow step, against what the rank is there in others: a line that varies is the machine's matter."""
 _CODE = ("data", "other", "collective")
 
 
@@ -47,7 +49,7 @@ class Loss:
     seconds: float
     """The mean of a step, of those that were compared."""
     interval: tuple[float, float]
-    """That holds the mean with 99 % confidence."""
+    """That holds the mean with 99 % confidence; where only some steps are slow, the least and the most of a step."""
     phase: str
     """The one that it loses most in."""
     in_all: bool
@@ -149,12 +151,15 @@ class Pairs:
         fast = sum(each - usual < -least for each in differences)
         if len(slow) < max(FEWEST_SLOW, 4 * fast):
             return None
-        lost, reach = _mean_of([differences[i] for i in slow])
-        if lost * len(slow) < LEAST_SHARE_OF_FEW * sum(whole):
+        line = self._line(rank, self._others(rank), slow, fmean(differences[i] for i in slow))
+        seconds = [self._times(rank, i)[line] if line else 0.0 for i in range(len(differences))]
+        often = fmean(each for i, each in enumerate(seconds) if i not in slow)
+        there = [i for i in slow if seconds[i] > _TIMES_LONGER * often]
+        lost = [differences[i] for i in there]
+        if len(there) < max(FEWEST_SLOW, 0.7 * len(slow)) or sum(lost) < LEAST_SHARE_OF_FEW * sum(whole):
             return None
-        loss = self._loss(rank, _CODE, slow, (lost, reach), len(differences))
-        there = loss.line and sum(self._times(rank, i)[loss.line] > 0 for i in slow)
-        return loss if there and there >= max(FEWEST_SLOW, 0.7 * len(slow)) else None
+        loss = self._loss(rank, _CODE, there, (fmean(lost), 0.0), len(differences))
+        return replace(loss, line=line, interval=(min(lost), max(lost)))
 
     def _loss(
         self, rank: int, phases: tuple[str, ...], positions: Sequence[int], lost: tuple[float, float], of: int
