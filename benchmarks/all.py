@@ -36,6 +36,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "check_vs_torchrun": [["--rounds", "3"]],
     "check_to_verdict": [["--every", "12"]],
     "ctrl_c": [["--rounds", "5"]],
+    "files_cost": [["--rounds", "5"]],
     "watch_cost": [["--rounds", "4", "--steps", "1000"]],
     "step_cost": [[]],
     "line_cost": [[]],

@@ -37,6 +37,8 @@ LIMITS = {
     "verdict_typical": Limit("check of a script of the corpora to its verdict, median", 15.0, "s"),
     "verdict_longest": Limit("the same, the longest", 60.0, "s"),
     "ctrl_c": Limit("Ctrl-C to the end of the last process", 2.0, "s"),
+    "files": Limit("a job whose files are undone, more than one whose files are kept", 0.1, "s"),
+    "files_large": Limit("the same, saving over checkpoints of 2 GiB", 1.0, "s"),
     "watch": Limit("watch, of the time of a step of 10 ms", 1.0, "%"),
     "step_median": Limit("the recorder in most steps", 100.0, "us"),
     "step_mean": Limit("the recorder in a step on average", 100.0, "us"),

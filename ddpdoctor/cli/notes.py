@@ -125,6 +125,9 @@ def _on_files(trace: Trace, working: Path) -> Iterator[str]:
             f"no private view of the file system ({why}): what Python code wrote is undone, not what programs and "
             "libraries in other languages wrote"
         )
+    if left := [relative(path, working) for path in trace.written.left]:
+        more = f", and {len(left) - _MOST_FILES} more" if len(left) > _MOST_FILES else ""
+        yield f"not undone, since no Python code did it: {', '.join(left[:_MOST_FILES])}{more}"
     made = {file.path for file in trace.written.files if not file.existed}
     kept = [str(place) for place in caches()]
     loaded = {load.path for recording in trace.recorded.values() for load in recording.loads}

@@ -83,6 +83,8 @@ def _file(path: Path, entry: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     kept.replace(path)
     kept.unlink(missing_ok=True)  # rename(2) leaves two names of one file alone
+    if path.stat().st_size > entry["length"]:  # something was added
+        os.truncate(path, entry["length"])
     _finish(path, entry)
 
 

@@ -1,19 +1,21 @@
 """Starts a command in a private view of the file system: what it writes goes into layers, and not into its files.
 
-    python -I -S private_view.py --layers FOLDER [--visible PATH]... [--script FILE] [--without REASON] -- COMMAND...
+    python -I -S private_view.py OPTIONS COMMAND...
+
+OPTIONS is JSON: ``layers``, a folder; ``visible``, paths that stay the real ones; ``script``, the file that is run, or
+null; ``without``, why there is to be no view, or null.
 
 A mount namespace, of a user namespace where this process is not root, in which overlayfs lies over every file system
-that can be written to. Whatever the command and its children write, in any language, goes into layers below FOLDER;
-without them all is as it was, whoever is killed. Paths that are given as visible, caches of libraries, /dev, /proc,
-/sys, /run and the sockets of running servers are the real ones. ``view.json`` in FOLDER tells what lies where; where
-the system allows no view it tells why, nothing is mounted, and the command is started all the same.
+that can be written to. Whatever the command and its children write, in any language, goes into layers; without them
+all is as it was, whoever is killed. Caches of libraries, /dev, /proc, /sys, /run and the sockets of running servers are
+the real ones. ``view.json`` beside the layers tells what lies where; where the system allows no view it tells why,
+nothing is mounted, and the command is started all the same.
 
 Standard library only, and run by path: it becomes the command, which keeps its process id.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import ctypes
 import getpass
@@ -24,11 +26,15 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 VIEW = "view.json"
 ORIGINALS = "layers/originals"
 """The folder, inside a job's, of the journal by which files are kept where there is no view."""
+INVENTORY = "inventory.json"
+"""The file, beside the journal's folder, that tells what stood in the working directory."""
+_MOST_NOTED = 20_000
+_OURS = "ddpdoctor-"
 NO_VIEW = "DDPDOCTOR_NO_VIEW"
 """The environment variable that forbids the view, for tests of what is done without one."""
 _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
@@ -62,6 +68,9 @@ _MOST_COVERED = 64
 """Folders of a user's that have an overlay each."""
 _DEPTH, _MOST_FOLDERS = 4, 2000
 """How far below a mount a user's own folders are looked for, and among how many."""
+_OF_ROOT = "redirect_dir=on,metacopy=on,xino=auto,index=on,volatile"
+"""Options of an overlay: folders can be renamed, a change of mode copies no content, names of a file stay together,
+file numbers stay, and nothing waits for a disk on which nothing has to last."""
 _NO_SETGROUPS = "deny"
 
 
@@ -233,7 +242,7 @@ class _View:
         _like(folder, upper)
         layers = f"lowerdir={_escaped(folder)},upperdir={_escaped(upper)},workdir={_escaped(work)}"
         # The others are for user namespaces; a folder that was there before cannot be renamed in them.
-        for more in ("redirect_dir=on,metacopy=on,xino=auto,index=on", "userxattr,index=on", "userxattr"):
+        for more in (_OF_ROOT, "userxattr,volatile", "userxattr"):
             try:
                 _mount("overlay", self.at(folder), "overlay", options=f"{layers},{more}")
                 break
@@ -346,16 +355,35 @@ def enter(layers: Path, visible: Iterable[Path], script: Path | None, forbidden:
 
 
 def _keep_originals(folder: Path) -> None:
-    """Have the recorder keep what Python code is about to change."""
+    """Have the recorder keep what Python code is about to change, and note what there is, to tell what it misses."""
     folder.mkdir()
     os.environ["DDPDOCTOR_ORIGINALS"] = str(folder)
     os.environ["DDPDOCTOR_ORIGINALS_NOT"] = os.pathsep.join(map(str, caches()))
+    (folder.parent / INVENTORY).write_text(json.dumps(inventory(Path.cwd())), encoding="utf-8")
+
+
+def inventory(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """Size, mode and time of everything in a folder but what is ours or Python's; empty of one with very much in it."""
+    found = {}
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((_OURS, "__pycache__"))]
+        for name in (*folders, *files):
+            path = os.path.join(place, name)  # noqa: PTH118 - of a hundred thousand
+            with contextlib.suppress(OSError):
+                there = os.lstat(path)
+                time = 0 if stat.S_ISDIR(there.st_mode) else there.st_mtime_ns
+                size = 0 if stat.S_ISDIR(there.st_mode) else there.st_size
+                found[path] = (size, there.st_mode, time)
+        if len(found) > _MOST_NOTED:
+            return {}
+    return found
 
 
 def _enter(layers: Path, visible: Sequence[Path], script: Path | None) -> None:
     by_user = _libc.unshare(_CLONE_NEWNS) != 0
     if by_user:
         _try(layers / "attempt", visible, script)
+        os.environ["DDPDOCTOR_VIEW_OF_USER"] = "1"
     _become(layers, visible, script, by_user=by_user)
 
 
@@ -400,23 +428,18 @@ def _note(layers: Path, value: object) -> None:
     (layers / VIEW).write_text(json.dumps(value), encoding="utf-8")
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(options: str, *command: str) -> int:
     """Enter the view, and become the command."""
-    ours = arguments.index("--")
-    parser = argparse.ArgumentParser(prog="private_view.py", allow_abbrev=False)
-    parser.add_argument("--layers", type=Path, required=True)
-    parser.add_argument("--visible", type=Path, action="append", default=[])
-    parser.add_argument("--script", type=Path)
-    parser.add_argument("--without", help="why there is to be no view")
-    options, command = parser.parse_args(arguments[:ours]), arguments[ours + 1 :]
-    forbidden = f"{NO_VIEW} is set" if os.environ.get(NO_VIEW) else options.without
-    enter(options.layers, options.visible, options.script, forbidden)
+    asked: dict[str, Any] = json.loads(options)
+    forbidden = f"{NO_VIEW} is set" if os.environ.get(NO_VIEW) else asked["without"]
+    script = Path(asked["script"]) if asked["script"] else None
+    enter(Path(asked["layers"]), [Path(path) for path in asked["visible"]], script, forbidden)
     try:
-        os.execvp(command[0], [*command])
+        os.execvp(command[0], command)
     except OSError as error:
         print(f"{command[0]} did not start: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))

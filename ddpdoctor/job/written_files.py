@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.job.guard import remove_all
 from ddpdoctor.job.journal import UNDONE, play_back
-from ddpdoctor.job.private_view import ORIGINALS, VIEW
+from ddpdoctor.job.private_view import INVENTORY, ORIGINALS, VIEW, inventory
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.trace.written import WouldWrite, WrittenFile
 
@@ -46,8 +47,17 @@ def undo(folder: Path, working: Path) -> None:
         for file in changes
         if Path(file.path).is_relative_to(working) or not Path(file.path).is_relative_to(temporary)
     ]
+    left = tuple(_left(read_json(layers / INVENTORY) or {}, working))
     remove_all(layers)
-    write_json(folder / _WRITTEN, asdict(WouldWrite(tuple(files), view.get("why_not"))))
+    write_json(folder / _WRITTEN, asdict(WouldWrite(tuple(files), view.get("why_not"), left)))
+
+
+def _left(before: dict[str, list[int]], working: Path) -> Iterator[str]:
+    """What is not as it was in the working directory, since nobody heard of the change: where that was noted at all."""
+    now = inventory(working) if before else {}
+    for path in sorted({*before, *now} if now else ()):
+        if list(now.get(path, ())) != list(before.get(path, ())):
+            yield path
 
 
 def read_written(folder: Path) -> WouldWrite | None:
@@ -119,7 +129,10 @@ def view_command(command: Sequence[str], folder: Path, script: str | None, why_n
         script: the file that is run, where it is known.
         why_not: why it is to run without a view, with its files kept by the recorder, where that is so.
     """
-    about = ["--script", str(Path(script).absolute())] if script else []
-    about += ["--without", why_not] if why_not else []
-    options = ["--layers", str(folder / LAYERS), "--visible", str(folder), *about]
-    return [sys.executable, "-I", "-S", str(VIEW_PROGRAM), *options, "--", *command]
+    options = {
+        "layers": str(folder / LAYERS),
+        "visible": [str(folder)],
+        "script": str(Path(script).absolute()) if script else None,
+        "without": why_not,
+    }
+    return [sys.executable, "-I", "-S", str(VIEW_PROGRAM), json.dumps(options), *command]

@@ -38,6 +38,10 @@ def arm() -> None:
         from .originals import keep_originals
 
         keep_originals(when_imported)
+    if os.environ.get("DDPDOCTOR_VIEW_OF_USER"):
+        from .folder_renames import rename_folders
+
+        rename_folders()
     if _environ.get("DDPDOCTOR_WORLD_SIZE", "0") != "0":
         from .rehearse.imagined_ranks import take_place
 

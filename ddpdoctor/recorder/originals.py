@@ -67,16 +67,24 @@ class Originals:
         if not isinstance(flags, int) or isinstance(path, int) or not flags & _CHANGES:
             return
         if not (flags & os.O_EXCL and os.path.lexists(path)):  # that fails
-            self.written(path, emptied=bool(flags & os.O_TRUNC))
+            only_added = flags & os.O_APPEND and not flags & (os.O_TRUNC | os.O_RDWR)
+            self.written(path, emptied=bool(flags & os.O_TRUNC), whole=bool(only_added))
 
-    def written(self, path: Any, *, emptied: bool = False) -> None:
-        """A file gets another content, mode or time."""
+    def written(self, path: Any, *, emptied: bool = False, whole: bool = False) -> None:
+        """A file gets another content, mode or time.
+
+        Args:
+            emptied: whether its content goes first.
+            whole: whether its content stays, and at most something is added.
+        """
         if isinstance(path, int):
             return  # which was opened for that
         place = os.path.realpath(os.fsdecode(path))
         if self._is_ours(place):
             return
         self._keep(place)
+        if whole:
+            return
         with contextlib.suppress(FileNotFoundError):
             there = os.lstat(place)
             if stat.S_ISREG(there.st_mode) and os.path.exists(self._mark(there)):
@@ -129,6 +137,10 @@ class Originals:
 
     def changed(self, path: Any, *_: Any) -> None:
         """Something else of a file is changed."""
+        self.written(path, whole=True)
+
+    def truncated(self, path: Any, *_: Any) -> None:
+        """A file is made shorter or longer."""
         self.written(path)
 
     # -- keeping -----------------------------------------------------------------------------------------
@@ -164,6 +176,7 @@ class Originals:
             return {"kind": "absent"}
         told = {
             "mode": stat.S_IMODE(there.st_mode),
+            "length": there.st_size,
             "times": (there.st_atime_ns, there.st_mtime_ns),
         }
         if stat.S_ISDIR(there.st_mode):
@@ -263,7 +276,7 @@ _EVENTS: dict[str, Callable[..., None]] = {
     "os.rename": Originals.renamed,
     "os.rmdir": Originals.named,
     "os.symlink": lambda self, source, target, *_: self.named(target),
-    "os.truncate": Originals.changed,
+    "os.truncate": Originals.truncated,
     "os.utime": Originals.changed,
     "sqlite3.connect": Originals.database,
 }

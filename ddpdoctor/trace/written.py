@@ -30,6 +30,8 @@ class WouldWrite:
     files: tuple[WrittenFile, ...] = ()
     why_not: str | None = None
     """Why there was no private view of the file system, where that is so."""
+    left: tuple[str, ...] = ()
+    """What is not as it was in the working directory, since a program or a library in another language changed it."""
 
 
 def phrases(files: Iterable[WrittenFile], working: Path) -> list[str]:

@@ -49,7 +49,14 @@ def test_its_folder_stays_as_it_was(project: Path, environ: dict[str, str]) -> N
     notes = "\n".join(report["notes"])
     assert "loaded what was there before the run, as the script would: last.pt" in notes
     assert "would write: best.pt (" in notes
+    assert "not undone" not in notes
     assert ("no private view of the file system" in notes) == ("DDPDOCTOR_NO_VIEW" in environ)
+
+
+def test_what_nobody_heard_of_is_told(project: Path) -> None:
+    report = check(project, SHELL_TOO="1", DDPDOCTOR_NO_VIEW="1")
+    assert "not undone, since no Python code did it: gone.txt, shell.txt" in report["notes"]
+    assert not (project / "runs").exists()
 
 
 def test_files_are_kept_where_that_is_asked_for(project: Path) -> None:
