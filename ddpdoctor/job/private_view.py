@@ -124,17 +124,19 @@ def _unshare_as_user() -> None:
         raise NoView(f"the map of users: {error.strerror}") from None
 
 
-def _mounts() -> list[_Mount]:
-    """Those that are not hidden below another, outer ones first."""
+def mounts(text: str) -> list[_Mount]:
+    """Those that are not hidden below another, outer ones first.
+
+    Args:
+        text: ``/proc/self/mountinfo``, read as Latin-1: a path is bytes, with a few of them as octal numbers.
+    """
     seen: dict[Path, _Mount] = {}
-    for line in (
-        Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    ):
-        fields, _, rest = line.partition(" - ")
+    for line in text.splitlines():
+        fields, _, of_system = line.partition(" - ")
         point, options = fields.split()[4:6]
-        kind, _, of_system = rest.split()[:3]
-        path = Path(point.encode("latin-1", "surrogateescape").decode("unicode_escape"))
-        writable = "rw" in options.split(",") and "rw" in of_system.split(",")
+        kind, *_, options_of_system = of_system.split()
+        path = Path(os.fsdecode(point.encode("latin-1").decode("unicode_escape").encode("latin-1")))
+        writable = "rw" in options.split(",") and "rw" in options_of_system.split(",")
         seen[path] = _Mount(path, kind, writable)
     return sorted(seen.values(), key=lambda mount: len(mount.point.parts))
 
@@ -346,10 +348,12 @@ class _Owned:
 def enter(layers: Path, visible: Iterable[Path], script: Path | None, forbidden: str | None) -> None:
     """Enter the view and note what lies where; where there can be none, note why and change nothing."""
     try:
+        if sys.platform != "linux":
+            raise NoView("this is not Linux")
         if forbidden:
             raise NoView(forbidden)
         _enter(layers, [*visible, *caches()], script)
-    except (NoView, OSError) as why:
+    except (NoView, OSError, ValueError) as why:
         _note(layers, {"why_not": str(why)})
         _keep_originals(layers / Path(ORIGINALS).name)
 
@@ -389,16 +393,16 @@ def _enter(layers: Path, visible: Sequence[Path], script: Path | None) -> None:
 
 def _become(layers: Path, visible: Sequence[Path], script: Path | None, *, by_user: bool) -> None:
     working = os.getcwd()  # noqa: PTH109 - as the command sees it
-    mounts, folders = _mounts(), None
+    seen, folders = mounts(Path("/proc/self/mountinfo").read_text(encoding="latin-1")), None
     if by_user:
-        owned = _Owned(mounts)
+        owned = _Owned(seen)
         places = {Path(working).resolve(), *([script.resolve().parent] if script else [])}
         for place in places:
             owned.require(place)
         folders = owned.chosen([*places, Path(os.environ.get("HOME") or "/")])
         _unshare_as_user()
     view = _View(layers)
-    view.assemble(mounts, folders, visible)
+    view.assemble(seen, folders, visible)
     _note(layers, {"covered": view.covered, "by_user": by_user})
     view.enter(working)
 
@@ -416,7 +420,7 @@ def _try(layers: Path, visible: Sequence[Path], script: Path | None) -> None:
         try:
             _become(layers, visible, script, by_user=True)
             status = 0
-        except (NoView, OSError) as why:
+        except (NoView, OSError, ValueError) as why:
             _note(layers, {"why_not": str(why)})
         finally:
             os._exit(status)
