@@ -324,10 +324,9 @@ def differs_around(source: Source, node: Node) -> Node | None:
 def tells_rank_0(source: Source, test: Node) -> bool:
     """Whether a condition is true on rank 0 alone, and in a single process: ``rank == 0``, as a function may return."""
     values = source.program.values(source.expression(test))
-    return bool(values) and all(
-        value is not None and _is_rank_0(source.project.source(value.file.path), value.node)
-        for value in values
-    )
+    known = [(source.project.source(it.file.path), it.node) for it in values if it is not None]
+    compares = any(isinstance(node, ast.Compare) for _, node in known)
+    return compares and len(known) == len(values) and all(_is_rank_0(there, node) for there, node in known)
 
 
 def _is_rank_0(source: Source, node: Node) -> bool:
