@@ -15,7 +15,7 @@ from ddpdoctor.fix.patches import patch_names, patch_of, patches
 from ddpdoctor.model import Finding
 from ddpdoctor.trace import Trace
 
-_UNKNOWN = (LookupError, AttributeError, TypeError, ValueError, AssertionError, RecursionError)
+_UNKNOWN = (LookupError, AttributeError, TypeError, ValueError, AssertionError, RecursionError, StopIteration)
 """What a patch raises that meets other nodes than it was written for: no reason to lose a report."""
 Edits: TypeAlias = Mapping[Path, tuple[Edit, ...]]
 """By the absolute path of the file; of the files as they are in the project."""
