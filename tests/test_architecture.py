@@ -162,6 +162,14 @@ def test_the_recorder_issues_no_collective_and_draws_no_random_number():
             assert DRAWS.isdisjoint(calls(file)), file
 
 
+def test_only_the_program_parses_what_the_user_wrote():
+    """``fix`` edits its text, and the others read ddpdoctor's own files."""
+    calls_of = {file: {*calls(file)} for place in (".", "../checks") for file in files_of(place)}
+    parses = {file for file, names in calls_of.items() if "parse" in names and "ast" in imports(file)}
+    rooms = {file.resolve().relative_to(ROOT).parts[1] for file in parses}
+    assert rooms <= {"program", "fix", "check.py", "demos"}, rooms
+
+
 def test_nobody_imports_a_check_by_name():
     for place in ("ddpdoctor", "checks", "tests", "benchmarks"):
         for file in (ROOT / place).rglob("*.py"):

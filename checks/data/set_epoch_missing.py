@@ -17,7 +17,6 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, grouped, of_loader, on_each_rank
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.syntax import calls_on
 
 ENOUGH = 8
 """Samples from which two shuffles are not equal by chance; where the epoch is equal too, two are enough."""
@@ -250,10 +249,17 @@ def _loops(recording: Recording) -> list[Loop]:
             drawn = replace(pass_, sampler=pass_.sampler or loader.sampler)
             key: object = pass_.at, made, training
             again = loops.get(("iter", made, training))
-            if calls_on(pass_.at, "iter") and (again is None or _goes_on_after(again.passes[-1], pass_)):
+            if _makes_iterator(pass_.at, recording) and (
+                again is None or _goes_on_after(again.passes[-1], pass_)
+            ):
                 key = "iter", made, training
             loops.setdefault(key, Loop(loader, [])).passes.append(drawn)
     return list(loops.values())
+
+
+def _makes_iterator(at: Where | None, recording: Recording) -> bool:
+    """Whether a line calls ``iter``, so that a pass may begin there and end elsewhere."""
+    return at is not None and "builtins.iter" in Program.holding(at, recording.script).called_at(at)
 
 
 def _kept(recording: Recording) -> list[Loop]:

@@ -7,11 +7,11 @@ from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.program.files import Function, lines, own_nodes, read
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.syntax import Scope, enclosing_function, lines, own_nodes, parsed
 from ddpdoctor.trace.training import TrainingStep
 
 _FIX = (
@@ -176,10 +176,10 @@ def _left_over(recording: Recording, by: int | None) -> Pass | None:
 
 def _divides_alike(at: Where | None, backward: Where, update: Where) -> bool:
     """Whether a loop over a DataLoader goes to its end in windows of its own, of a loss that a constant divides."""
-    tree = parsed(backward.file)
-    if tree is None or at is None or {at.file, update.file} != {backward.file} or backward.line is None:
+    file = read(backward.file)
+    if file is None or at is None or {at.file, update.file} != {backward.file} or backward.line is None:
         return False
-    scope = enclosing_function(tree, backward.line)
+    scope = file.function_at(backward.line)
     loops = (node for node in own_nodes(scope) if isinstance(node, ast.For) and node.lineno == at.line)
     loop = next((loop for loop in loops if backward.line in lines(loop)), None)
     if loop is None or any(isinstance(part, _LEAVING) for part in ast.walk(loop)):
@@ -193,7 +193,7 @@ def _divides_alike(at: Where | None, backward: Where, update: Where) -> bool:
     return constant and _counts_from_its_start(loop, scope, update)
 
 
-def _counts_from_its_start(loop: ast.For, scope: Scope, update: Where) -> bool:
+def _counts_from_its_start(loop: ast.For, scope: Function | ast.Module, update: Where) -> bool:
     """Whether the update is under a condition on the batches of this pass: a count that goes on in the next epoch
     carries the window over, and loses nothing."""
     inside = [node for node in own_nodes(scope) if isinstance(node, ast.For | ast.While)]

@@ -269,6 +269,12 @@ class Program:
         inside = {part for it in calls for part in ast.walk(it.node) if part is not it.node}
         return [it for it in calls if it.node not in inside]
 
+    def called_at(self, where: Where) -> frozenset[str]:
+        """The qualified names of all that the calls of a line call."""
+        file = self.file(where)
+        calls = [Expression(self, file, it) for it in file.calls if it.lineno == where.line] if file else []
+        return frozenset(name for call in calls for name in self.called(call))
+
     def assigned(self) -> Iterator[tuple[Expression, Expression]]:
         """What the program assigns to attributes and elements, each with the value."""
         for file in self.files.values():
