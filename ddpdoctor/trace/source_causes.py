@@ -17,7 +17,8 @@ _ADDS = ("add_module", "register_module", "register_parameter")
 """Methods that give a module a part of a name."""
 _MIXES = ("lerp_", "mul_", "copy_")
 """Methods of tensors that update an average in place."""
-_MIX_ALL = frozenset({"torch._foreach_lerp_", "torch._foreach_mul_", "torch._foreach_copy_"})
+_MIX_ALL = ("_foreach_lerp_", "_foreach_mul_", "_foreach_copy_")
+"""torch's functions that do so with many."""
 _WEIGHTS = ("parameters", "named_parameters", "state_dict", "buffers", "named_buffers")
 """Methods of modules that give their weights."""
 _MODULES = ("torch.nn.", "torchvision.models.", "timm.create_model")
@@ -127,9 +128,9 @@ def guarded_update(script: str, recordings: Mapping[int, Recording]) -> Where | 
 
 def _mixes(call: Expression) -> bool:
     """Whether it changes in place what is made of a module's weights."""
-    changed = (
-        call.owner if call.method in _MIXES else call.argument(0, "self") if call.called & _MIX_ALL else None
-    )
+    changed = call.argument(0, "self") if call.method in _MIX_ALL else None
+    if call.method in _MIXES:
+        changed = call.owner
     return changed is not None and is_of_weights(changed)
 
 
