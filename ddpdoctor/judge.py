@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 import traceback
@@ -12,15 +13,43 @@ from typing import Any, TypeAlias
 from ddpdoctor import __version__
 from ddpdoctor.check import Check
 from ddpdoctor.excuses import noted
+from ddpdoctor.failures import Message
 from ddpdoctor.memory import uncollected
-from ddpdoctor.model import CheckResult, Evidence, Finding, Level, Outcome, Passed, Report, Skipped, Source
+from ddpdoctor.model import (
+    CheckResult,
+    Confidence,
+    Evidence,
+    Finding,
+    Level,
+    Outcome,
+    Passed,
+    Report,
+    Skipped,
+    Source,
+)
+from ddpdoctor.redact import escape
 from ddpdoctor.silence import note_of
-from ddpdoctor.text import plural
+from ddpdoctor.text import plural, ranks_phrase
 
 _State: TypeAlias = tuple[Outcome, str, str | None]
 """Of a check: the outcome, the text of its line, and the reason where it was skipped or broke."""
 _LEVELS = tuple(Level)
 _SOURCES = tuple(Source)
+
+
+def of_message(check: Check, message: Message, match: re.Match[str], details: Mapping[str, Any]) -> Finding:
+    """The finding of a check whose message was found, with its fields: ranks, where, evidence."""
+    groups = {name: escape(value or "") for name, value in match.groupdict().items()}
+    groups["rank"], groups["process"] = (
+        ranks_phrase(details["ranks"], name) for name in ("a rank", "a process")
+    )
+    texts = {"why": message.why.format_map(groups), "fix": message.fix}
+    return check.fail(
+        message.headline.format_map(groups),
+        confidence=Confidence.LIKELY if message.likely else Confidence.CERTAIN,
+        **{field: text for field, text in texts.items() if text},
+        **details,
+    )
 
 
 class NotMeasured(Exception):

@@ -1,9 +1,8 @@
 from ddpdoctor.check import Check
 from ddpdoctor.failures import Message
 from ddpdoctor.model import Judgement, Skipped
-from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
+from ddpdoctor.trace.raised import by_messages
 
 
 class CudaInForkedWorker(Check):
@@ -31,15 +30,11 @@ class CudaInForkedWorker(Check):
         Message(
             r"Cannot re-initialize CUDA in forked subprocess",
             "torch",
-            headline="a forked process used CUDA after its parent had",
+            headline="a forked process of {rank} used CUDA after its parent had",
         ),
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        raised = raised_as(trace, *self.raises)
-        if not raised:
-            return Skipped("no rank failed because of it, and a rehearsal does not simulate it")
-        return self.fail(
-            f"a forked process of {ranks_phrase(with_victims(trace, raised))} used CUDA after its parent had",
-            **raised_by(trace, raised),
+        return by_messages(self, trace) or Skipped(
+            "no rank failed because of it, and a rehearsal does not simulate it"
         )

@@ -8,10 +8,10 @@ from ddpdoctor.host.gpus import VARIABLE, visibility
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.redact import quote, show_value
-from ddpdoctor.text import fold_ranks, plural, ranks_phrase
+from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, on_ranks
-from ddpdoctor.trace.raised import raised_as, raised_by
+from ddpdoctor.trace.raised import by_messages
 from ddpdoctor.trace.recording import Recording
 
 _WRONG_NUMBER: dict[str, Any] = {
@@ -94,12 +94,8 @@ class DeviceOrdinal(Check):
         )
         if asked:
             return [self._not_visible(devices, recordings) for devices in asked]
-        if raised := raised_as(trace, *self.raises):
-            return self.fail(
-                f"{ranks_phrase(raised)} asked for a GPU whose number the process does not have",
-                **_WRONG_NUMBER,
-                **raised_by(trace, raised, ranks=raised),
-            )
+        if finding := by_messages(self, trace):
+            return finding
         if not any(recording.devices for recording in recordings.values()):
             return Skipped("only a rehearsal notes which GPU a rank asks for (--rehearse)")
         return Passed("each rank asked for GPUs that it has")

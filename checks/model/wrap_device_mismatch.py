@@ -1,44 +1,25 @@
+import re
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check
-from ddpdoctor.logs.log import Log, log_fields
+from ddpdoctor.failures import Message
+from ddpdoctor.judge import of_message
 from ddpdoctor.model import Finding, Judgement, Passed
-from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Wrapper
-from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, of_model, on_each_rank, on_ranks
-from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
+from ddpdoctor.trace.raised import by_messages, raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 
-_CAUSES = (
-    (
-        "arguments only work with single-device",
-        "device_ids is given, and the module's parameters lie elsewhere",
-        "device_ids tells DDP on which GPU the module is. Here its parameters are on the CPU, or on several devices.",
-        "model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])    # on a GPU\n"
-        "model = DistributedDataParallel(model)                                             # on the CPU",
-    ),
-    (
-        "can only be None or contain a single element",
-        "device_ids names several devices",
-        "One process drives one GPU; DDP no longer accepts several.",
-        "DistributedDataParallel(model, device_ids=[local_rank])",
-    ),
-    (
-        "must be on the same type of devices",
-        "the module lies partly on the CPU and partly on a GPU",
-        "A part of it was made, or replaced, after the rest had been moved.",
-        "model = model.to(device)    # the whole of it, right before the wrap",
-    ),
-    (
-        "has no len()",
-        "device_ids is a number, not a list",
-        "DDP asks for the length of device_ids.",
-        "DistributedDataParallel(model, device_ids=[local_rank])",
-    ),
+_FAILED = "DistributedDataParallel's constructor failed on {rank}: "
+_ONE_GPU = "DistributedDataParallel(model, device_ids=[local_rank])"
+_BARE_NUMBER = Message(
+    r"TypeError: object of type '\w+' has no len\(\)",
+    "torch",
+    headline=_FAILED + "device_ids is a number, not a list",
+    why="DDP asks for the length of device_ids.",
+    fix=_ONE_GPU,
 )
-"""What the message holds, the headline's clause, why, and the fix."""
 
 
 class WrapDeviceMismatch(Check):
@@ -65,34 +46,56 @@ class WrapDeviceMismatch(Check):
 
     code = "DD224"
     title = "wrapped modules are on the device of device_ids"
-    raises = (
-        r"DistributedDataParallel device_ids and output_device arguments only work with single-device",
-        r"device_ids can only be None or contain a single element",
-        r"DistributedDataParallel's input module must be on the same type of devices",
+    messages = (
+        Message(
+            r"DistributedDataParallel device_ids and output_device arguments only work with single-device",
+            "torch",
+            headline=_FAILED + "device_ids is given, and the module's parameters lie elsewhere",
+            why="device_ids tells DDP on which GPU the module is. Here its parameters are on the CPU, or on several "
+            "devices.",
+            fix="model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])    # on a GPU\n"
+            "model = DistributedDataParallel(model)                                             # on the CPU",
+        ),
+        Message(
+            r"device_ids can only be None or contain a single element",
+            "torch",
+            headline=_FAILED + "device_ids names several devices",
+            why="One process drives one GPU; DDP no longer accepts several.",
+            fix=_ONE_GPU,
+        ),
+        Message(
+            r"DistributedDataParallel's input module must be on the same type of devices",
+            "torch",
+            headline=_FAILED + "the module lies partly on the CPU and partly on a GPU",
+            why="A part of it was made, or replaced, after the rest had been moved.",
+            fix="model = model.to(device)    # the whole of it, right before the wrap",
+        ),
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        raised = raised_as(trace, *self.raises) or _bare_number(trace)
-        if raised:
-            first, ranks = next(iter(raised.values())), with_victims(trace, raised)
-            clause, why, fix = next(rest for words, *rest in _CAUSES if words in first.message)
-            return self.fail(
-                f"DistributedDataParallel's constructor fails on {ranks_phrase(ranks)}: {clause}",
-                why=why,
-                fix=fix,
-                **raised_by(trace, raised),
-            )
+        if finding := by_messages(self, trace) or self._given_a_number(trace):
+            return finding
         elsewhere = by_line(on_each_rank(trace.wrapped(), _elsewhere))
         return [self._elsewhere(of_line) for of_line in elsewhere] or Passed(
             "every module lies where its wrapper expects it"
         )
 
-    def examine_log(self, log: Log) -> Judgement:
-        reason = log.reason(*self.raises)
-        clause, why, fix = next(rest for words, *rest in _CAUSES if words in reason.match.string)
-        return self.fail(
-            f"DistributedDataParallel's constructor failed: {clause}", why=why, fix=fix, **log_fields(reason)
+    def _given_a_number(self, trace: Trace) -> Finding | None:
+        """A TypeError of the constructor itself: device_ids=0 has no length. Elsewhere it would be another's."""
+        recordings = trace.recordings()
+        raised = {
+            rank: error
+            for rank, error in raised_as(trace, _BARE_NUMBER.pattern).items()
+            if any(
+                wrapper.failed and "has no len()" in wrapper.failed for wrapper in recordings[rank].wrappers
+            )
+        }
+        match = (
+            re.search(_BARE_NUMBER.pattern, "TypeError: object of type 'int' has no len()")
+            if raised
+            else None
         )
+        return of_message(self, _BARE_NUMBER, match, raised_by(trace, raised)) if match else None
 
     def _elsewhere(self, elsewhere: Mapping[int, Wrapper]) -> Finding:
         rank, wrapper = next(iter(elsewhere.items()))
@@ -127,13 +130,3 @@ def _device(wrapper: Wrapper) -> str | None:
 def _places(wrapper: Wrapper) -> set[str]:
     """The devices of its parameters."""
     return {parameter.device for parameter in wrapper.parameters}
-
-
-def _bare_number(trace: Trace) -> dict[int, Raised]:
-    """A TypeError of the constructor itself: device_ids=0 has no length. Elsewhere it would be another's."""
-    recordings = trace.recordings()
-    return {
-        rank: raised
-        for rank, raised in raised_as(trace, r"TypeError: object of type '\w+' has no len\(\)").items()
-        if any(wrapper.failed and "has no len()" in wrapper.failed for wrapper in recordings[rank].wrappers)
-    }

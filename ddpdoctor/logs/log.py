@@ -10,13 +10,12 @@ from typing import Any
 from ddpdoctor.blame.frames import Frame, innermost_of_script
 from ddpdoctor.check import Check
 from ddpdoctor.failures import Message
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.judge import NotMeasured, of_message
 from ddpdoctor.logs.line_kinds import is_help, is_of_an_attempt, is_of_the_system, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Role, Sighting, Skipped, Where
+from ddpdoctor.model import Evidence, Judgement, Role, Sighting, Skipped, Where
 from ddpdoctor.recorder.launchers import Numbering
-from ddpdoctor.redact import escape
-from ddpdoctor.text import ranks_phrase, shorten
+from ddpdoctor.text import shorten
 
 _LONGEST_QUOTE = 300
 _MOST_QUOTES = 6
@@ -271,7 +270,10 @@ class Log:
     def by_messages(self, check: Check) -> Judgement:
         """What a check says that has only messages to look for."""
         found = self.message(check.messages)
-        return reported(check, *found) if found else NOT_IN_OUTPUT
+        if found is None:
+            return NOT_IN_OUTPUT
+        message, reason = found
+        return of_message(check, message, reason.match, log_fields(reason))
 
     def each(self, subject: str, *patterns: str) -> dict[str, Reason]:
         """:meth:`search`, for each thing that the lines speak of, which is the first group of the pattern ``subject``.
@@ -365,21 +367,6 @@ def _first_match(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str
         if match := pattern.search(text):
             return match
     return None
-
-
-def reported(check: Check, message: Message, reason: Reason) -> Finding:
-    """The finding of a check whose message was found in an output."""
-    details = log_fields(reason)
-    groups = {name: escape(value or "") for name, value in reason.match.groupdict().items()}
-    groups["rank"], groups["process"] = (
-        ranks_phrase(details["ranks"], otherwise) for otherwise in ("a rank", "a process")
-    )
-    if message.why:
-        details["why"] = message.why.format_map(groups)
-    if message.fix:
-        details["fix"] = message.fix
-    confidence = Confidence.LIKELY if message.likely else Confidence.CERTAIN
-    return check.fail(message.headline.format_map(groups), confidence=confidence, **details)
 
 
 def log_fields(

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ddpdoctor.blame.frames import frames_of, innermost_of_script
-from ddpdoctor.model import Evidence, Where
+from ddpdoctor.check import Check
+from ddpdoctor.judge import of_message
+from ddpdoctor.model import Evidence, Finding, Where
 from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Wrapper
@@ -51,6 +53,16 @@ def raised_as(trace: Trace, *patterns: str) -> dict[int, Raised]:
         if any(re.search(pattern, f"{raised.type}: {raised.message}") for pattern in patterns)
     }
     return dict(sorted(matching.items(), key=lambda item: item[1].time))
+
+
+def by_messages(check: Check, trace: Trace) -> Finding | None:
+    """What a check says of the exceptions of ranks that its messages know; None where no rank raised one."""
+    for message in check.messages:
+        if raised := raised_as(trace, message.pattern):
+            first = next(iter(raised.values()))
+            match = re.search(message.pattern, f"{first.type}: {first.message}")
+            return of_message(check, message, match, raised_by(trace, raised)) if match else None
+    return None
 
 
 def raised_by(

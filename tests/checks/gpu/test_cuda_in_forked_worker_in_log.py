@@ -8,7 +8,7 @@ NAMED = [
             "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use "
             "the 'spawn' start method",
         ),
-        "a forked process used CUDA after its parent had",
+        "a forked process of rank 0 used CUDA after its parent had",
     ),
 ]
 

@@ -8,11 +8,12 @@ NAMED = [
             "DistributedDataParallel device_ids and output_device arguments only work with "
             "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0]",
         ),
-        "DistributedDataParallel's constructor failed: device_ids is given, and the module's parameters lie elsewhere",
+        "DistributedDataParallel's constructor failed on rank 0: "
+        "device_ids is given, and the module's parameters lie elsewhere",
     ),
     (
         raised(0, "ValueError", "device_ids can only be None or contain a single element."),
-        "DistributedDataParallel's constructor failed: device_ids names several devices",
+        "DistributedDataParallel's constructor failed on rank 0: device_ids names several devices",
     ),
 ]
 

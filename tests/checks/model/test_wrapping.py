@@ -63,7 +63,7 @@ def test_a_frozen_module_is_wrapped():
 )
 def test_devices_that_do_not_go_together(kind, message, clause):
     finding = only_finding("DD224", Source.RUN, failing(kind, message))
-    assert finding.headline == f"DistributedDataParallel's constructor fails on ranks 0-1: {clause}"
+    assert finding.headline == f"DistributedDataParallel's constructor failed on ranks 0-1: {clause}"
     assert finding.where == where(30)
 
 
