@@ -22,7 +22,7 @@ from ddpdoctor.host.gpus import default_backend
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import read_job
 from ddpdoctor.job.run import Follow
-from ddpdoctor.job.several_hosts import job_folders
+from ddpdoctor.job.several_hosts import job_folders, without_copies
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.options import KEEP, RecorderOptions
@@ -168,7 +168,8 @@ def _refuse_without_fix(options: CheckOptions) -> None:
 def _earlier(options: CheckOptions) -> tuple[Path, ...]:
     if options.trace is None:
         return ()
-    return tuple(folder for name in (options.trace, *(options.words or ())) for folder in _job_folders(name))
+    given = [_job_folders(name) for name in (options.trace, *(options.words or ()))]
+    return without_copies([own for own, *_ in given], [copy for _, *copies in given for copy in copies])
 
 
 def _job_folders(name: str) -> tuple[Path, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ddpdoctor.hang import snapshots
+from ddpdoctor.job.command import RECORD
 from ddpdoctor.job.job_folder import STOPPED, read_ending, read_trace
 from ddpdoctor.trace import LostHost, RankTrace, Shortened, Trace
 
@@ -16,6 +17,19 @@ HOSTS = "hosts"
 def job_folders(run: Path, job: Path) -> tuple[Path, ...]:
     """The job folders of all hosts in a run folder: its own, and those that the others delivered."""
     return (job, *sorted(path for path in (run / HOSTS).glob("*") if path.is_dir()))
+
+
+def without_copies(own: Sequence[Path], delivered: Iterable[Path]) -> tuple[Path, ...]:
+    """These job folders, and of those that were delivered to them the ones that are no copy of one of them.
+
+    What a host kept is whole; of what it delivered a part may be left out.
+    """
+    known = {name for folder in own for name in _records(folder)}
+    return (*own, *(folder for folder in delivered if known.isdisjoint(_records(folder))))
+
+
+def _records(folder: Path) -> set[str]:
+    return {file.name for file in (folder / RECORD).glob("*.jsonl")}
 
 
 def read_hosts(folders: Sequence[Path]) -> Trace:

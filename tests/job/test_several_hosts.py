@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import Stopped, write_ending, write_job
-from ddpdoctor.job.several_hosts import HOSTS, job_folders, read_hosts
+from ddpdoctor.job.several_hosts import HOSTS, job_folders, read_hosts, without_copies
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Raised
@@ -99,3 +99,15 @@ def test_a_run_folder_holds_what_the_other_hosts_delivered(tmp_path: Path) -> No
     own = host(tmp_path / "job", 0)
     others = [host(tmp_path / HOSTS / name, number) for number, name in enumerate(("node1", "node2"), 1)]
     assert job_folders(tmp_path, own) == (own, *others)
+
+
+def test_what_a_host_kept_stands_for_what_it_delivered(tmp_path):
+    names = {"node0": "7-1", "node1": "7-2", "delivered1": "7-2", "delivered2": "9-3"}
+    for folder, name in names.items():
+        (tmp_path / folder / "record").mkdir(parents=True)
+        (tmp_path / folder / "record" / f"{name}.jsonl").touch()
+    own, delivered = (
+        [tmp_path / "node0", tmp_path / "node1"],
+        [tmp_path / "delivered1", tmp_path / "delivered2"],
+    )
+    assert without_copies(own, delivered) == (*own, tmp_path / "delivered2")
