@@ -35,6 +35,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "start_up": [[]],
     "check_vs_torchrun": [["--rounds", "3"]],
     "check_to_verdict": [["--every", "12"]],
+    "slow_steps": [[]],
     "ctrl_c": [["--rounds", "5"]],
     "files_cost": [["--rounds", "5"]],
     "watch_cost": [["--rounds", "4", "--steps", "1000"]],

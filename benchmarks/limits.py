@@ -36,6 +36,7 @@ LIMITS = {
     "script": Limit("check train.py less 1 s, against the same steps plain", 1.15, "x"),
     "verdict_typical": Limit("check of a script of the corpora to its verdict, median", 15.0, "s"),
     "verdict_longest": Limit("the same, the longest", 60.0, "s"),
+    "slow_steps": Limit("check of a script whose steps take a second, to its end", 60.0, "s"),
     "ctrl_c": Limit("Ctrl-C to the end of the last process", 2.0, "s"),
     "files": Limit("a job whose files are undone, more than one whose files are kept", 0.1, "s"),
     "files_large": Limit("the same, saving over checkpoints of 2 GiB", 1.0, "s"),
