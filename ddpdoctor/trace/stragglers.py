@@ -16,6 +16,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import LineTimes
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.step_times import WORK, Steps, own_time, work
+from ddpdoctor.trace.training import TrainingStep
 
 LEAST_SECONDS = 0.003
 """Of a step, below which ranks differ by chance."""
@@ -31,7 +32,7 @@ FEWEST_SLOW = 3
 _OUTLIERS = 20
 """One step in so many is left out at either end: a single long step makes no slow rank."""
 _CONFIDENCE = 0.99
-_OF_QUEUE = 0.25
+_OF_QUEUE = 0.15
 """Of the time without a CPU: a rank that had to leave it often works slower, too, since its caches are cold."""
 _LEAST_OF_LINE = 0.4
 """Of what a rank loses, that a line has to explain."""
@@ -74,11 +75,13 @@ class Pairs:
         least = median_low(means.values())
         self.usual = tuple(rank for rank, mean in means.items() if mean < least + LEAST_SECONDS)
         """The ranks that are not slow in most steps."""
+        self._usual = frozenset(self.usual)
+        self._apart: dict[int, bool] = {}
         self._of_usual: dict[tuple[str, ...], list[float]] = {}
 
     def losses(self) -> list[Loss]:
         """The ranks that are slow in most steps, and else those that are in some."""
-        slow = [rank for rank in self.steps if rank not in self.usual]
+        slow = [rank for rank in self.steps if rank not in self._usual]
         steady = [loss for rank in slow if (loss := self._steady(rank))]
         return steady or [loss for rank in self.steps if (loss := self._sometimes(rank))]
 
@@ -104,7 +107,7 @@ class Pairs:
             if phases not in self._of_usual:
                 rows = zip(*self._all_seconds(self.usual, phases), strict=True)
                 self._of_usual[phases] = [sum(row) for row in rows]
-            is_usual = rank in self.usual
+            is_usual = rank in self._usual
             count = len(self.usual) - is_usual
             others = [
                 (s - is_usual * own) / count for s, own in zip(self._of_usual[phases], mine, strict=True)
@@ -188,15 +191,17 @@ class Pairs:
 
     def _is_apart(self, position: int) -> bool:
         """Whether a rank saved or evaluated in this step, which is seldom every rank's work."""
-        for rank, of in self.steps.items():
-            end = of[position].optimizer_steps[0].time
-            begin = end - of[position].phases["total"]
-            recording = self._recordings[rank]
-            times = [save.begin for save in recording.saves]
-            times += [forward.time for forward in recording.evaluation_forwards]
-            if any(begin <= time <= end for time in times):
-                return True
-        return False
+        if position not in self._apart:
+            of_ranks = ((of[position], self._recordings[rank]) for rank, of in self.steps.items())
+            self._apart[position] = any(_saved_or_evaluated(*of_rank) for of_rank in of_ranks)
+        return self._apart[position]
+
+
+def _saved_or_evaluated(step: TrainingStep, recording: Recording) -> bool:
+    end = step.optimizer_steps[0].time
+    times = [save.begin for save in recording.saves]
+    times += [forward.time for forward in recording.evaluation_forwards]
+    return any(end - step.phases["total"] <= time <= end for time in times)
 
 
 def _line_times(recording: Recording) -> Mapping[int, Counter[Where]]:

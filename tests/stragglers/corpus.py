@@ -123,7 +123,7 @@ def stragglers() -> Iterator[Case]:
         yield Case(
             f"one step in ten, {lost:g} s of {pace:g} s", _script(pace, before=before, does=does), slow=True
         )
-    for length, pace in ((2000, 0.01), (4000, 0.02), (8000, 0.05)):
+    for length, pace in ((4000, 0.01), (6000, 0.02), (12000, 0.05)):
         inputs = f"inputs = inputs[:, None].expand(-1, {length} if rank == 1 else 200, -1)"
         text = _script(pace, inputs=inputs, mean=".mean(1)", model="  # slow")
         yield Case(f"longer samples, {length} in {pace:g} s", text, slow=True)
