@@ -10,7 +10,7 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import shown_at
-from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
+from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.seeds import shared_seed
 from ddpdoctor.trace.training import TrainingStep
@@ -75,7 +75,7 @@ class DataNotSharded(Check):
             return Passed(_passed(numbered[0]))
         return self._of_steps(recordings)
 
-    def _draws(self, shared: Round, order: str) -> Finding:
+    def _draws(self, shared: SharedPass, order: str) -> Finding:
         name = next((sampler.name for sampler in shared.samplers.values()), "none")
         indices = shared.indices or {}
         samples = len(set(indices[shared.ranks[0]]))
@@ -135,7 +135,7 @@ def _why(ranks: Sized) -> str:
     )
 
 
-def _order(shared: Round) -> str | None:
+def _order(shared: SharedPass) -> str | None:
     """In which order every rank draws the same samples; None where ranks draw samples of their own."""
     if (
         shared.indices is None
@@ -154,14 +154,14 @@ def _order(shared: Round) -> str | None:
     return None
 
 
-def _repeats(shared: Round) -> bool:
+def _repeats(shared: SharedPass) -> bool:
     """Whether samplers that know their ranks give each sample to all of them on purpose, each time augmented anew."""
     ranks = {sampler.rank for sampler in shared.samplers.values()}
     whole = any(_is_whole(shared, rank) for rank in shared.ranks)
     return shared.divided and len(ranks) == len(shared.ranks) and not whole
 
 
-def _is_one_batch(shared: Round) -> bool:
+def _is_one_batch(shared: SharedPass) -> bool:
     """Whether there is a single batch, as where one overfits it on purpose."""
     return any(
         (pass_.batches if pass_.batches is not None else pass_.drawn) < 2
@@ -170,7 +170,7 @@ def _is_one_batch(shared: Round) -> bool:
     )
 
 
-def _is_whole(shared: Round, rank: int) -> bool:
+def _is_whole(shared: SharedPass, rank: int) -> bool:
     """Whether this rank draws every sample that any rank draws once, but for a last batch that is dropped."""
     pass_, samples = list((shared.indices or {})[rank]), shared.loaders[rank].samples or 0
     dropped = shared.loaders[rank].batch_size or 1
@@ -187,6 +187,6 @@ def _inputs(row: Mapping[int, TrainingStep]) -> tuple[bool, Forward] | None:
     return len(set(inputs)) == 1, fed[0][0]
 
 
-def _passed(shared: Round) -> str:
+def _passed(shared: SharedPass) -> str:
     counts = ", ".join(f"rank {rank} {len(shard)}" for rank, shard in (shared.indices or {}).items())
     return f"each rank draws its own part of {shared.loader.samples} samples in a pass: {counts}"

@@ -8,7 +8,7 @@ from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.dataset_draws import dataset_draw
 from ddpdoctor.trace.instances import by_value
-from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds, training_rounds
+from ddpdoctor.trace.loading import SharedPass, by_loader, evaluation_rounds, training_rounds
 
 
 class DatasetDiffers(Check):
@@ -54,7 +54,7 @@ class DatasetDiffers(Check):
             return Skipped(f"{first.loader.dataset} does not show what it holds, only its length")
         return Passed(f"{first.loader.dataset} has the same {first.loader.samples} samples on every rank")
 
-    def _differs(self, shared: Round) -> Finding | None:
+    def _differs(self, shared: SharedPass) -> Finding | None:
         lengths = by_value({rank: loader.samples or 0 for rank, loader in shared.loaders.items()})
         if len(lengths) > 1:
             fewest, most = min(lengths), max(lengths)
@@ -68,7 +68,7 @@ class DatasetDiffers(Check):
             )
         return self._content_differs(shared) if shared.one_dataset is False else None
 
-    def _content_differs(self, shared: Round) -> Finding:
+    def _content_differs(self, shared: SharedPass) -> Finding:
         return self.fail(
             f"the {shared.loader.samples} samples of {shared.loader.dataset} differ between "
             f"{ranks_phrase(shared.ranks)} in content or order",
@@ -86,7 +86,7 @@ _FIX = (
 )
 
 
-def _fields(shared: Round, text: Callable[[Loader], str]) -> dict[str, Any]:
+def _fields(shared: SharedPass, text: Callable[[Loader], str]) -> dict[str, Any]:
     """The fields of a finding, at the line that makes the dataset another one on each rank, where it is seen."""
     draw = dataset_draw(shared.at, next(iter(shared.recordings.values())).script)
     fields = shared.fields(shared.loaders, text, where=draw)
@@ -95,9 +95,9 @@ def _fields(shared: Round, text: Callable[[Loader], str]) -> dict[str, Any]:
     return fields
 
 
-def _by_dataset(rounds: Iterable[Round]) -> list[Round]:
+def _by_dataset(rounds: Iterable[SharedPass]) -> list[SharedPass]:
     """The first round over each dataset: several DataLoaders over one that differs have one cause."""
-    first: dict[Hashable, Round] = {}
+    first: dict[Hashable, SharedPass] = {}
     for shared in rounds:
         contents = tuple((rank, loader.content) for rank, loader in shared.loaders.items())
         known = all(content is not None for _, content in contents)
@@ -105,7 +105,7 @@ def _by_dataset(rounds: Iterable[Round]) -> list[Round]:
     return list(first.values())
 
 
-def _is_kept_by_node(shared: Round) -> bool:
+def _is_kept_by_node(shared: SharedPass) -> bool:
     """Whether samplers divide among the ranks of a node, each of which has data of its own."""
     replicas = {sampler.replicas or 0 for sampler in shared.samplers.values()}
     hosts = {rank: recording.host for rank, recording in shared.recordings.items()}

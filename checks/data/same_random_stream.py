@@ -7,7 +7,7 @@ from ddpdoctor.recorder.events.training import Draws, Forward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.loading import Round, by_loader, groups, training_rounds
+from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.seeds import shared_seed
 from ddpdoctor.trace.training import TrainingStep
@@ -216,7 +216,7 @@ def _augmented(recordings: Mapping[int, Recording], looked_at: dict[str, None]) 
 
 
 def _of_loader(
-    shared: Round, stream: str, who: str, why: str, evidence: tuple[str, ...], seeded: str
+    shared: SharedPass, stream: str, who: str, why: str, evidence: tuple[str, ...], seeded: str
 ) -> _Alike:
     return _Alike(
         shared.ranks,
@@ -231,7 +231,7 @@ def _of_loader(
     )
 
 
-def _workers_draw_alike(shared: Round) -> str | None:
+def _workers_draw_alike(shared: SharedPass) -> str | None:
     """A global random stream that the workers of every rank began in the same states of, and drew from."""
     first, *others = (pass_.workers for pass_ in shared.passes.values())
     for name in (name for name in (first[0].seeds if first else ()) if name in _LOADING):
@@ -242,7 +242,7 @@ def _workers_draw_alike(shared: Round) -> str | None:
     return None
 
 
-def _main_draws_alike(shared: Round) -> str | None:
+def _main_draws_alike(shared: SharedPass) -> str | None:
     """A random stream that loading in the main process draws from, in the same states on every rank."""
     for stream in _LOADING:
         draws = [_loading(shared, rank, stream) for rank in shared.ranks]
@@ -252,7 +252,7 @@ def _main_draws_alike(shared: Round) -> str | None:
     return None
 
 
-def _loading(shared: Round, rank: int, stream: str) -> list[Draws]:
+def _loading(shared: SharedPass, rank: int, stream: str) -> list[Draws]:
     """What a rank drew for each of its first batches, if it drew for each sample of each; a stream may shuffle so."""
     loader, batches = shared.loaders[rank], shared.passes[rank].draws
     drawn = [batch[stream] for batch in batches if stream in batch]

@@ -7,7 +7,7 @@ from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.joint_training import dividing_groups
-from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.loading import SharedPass, by_loader, training_rounds
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 
@@ -62,7 +62,7 @@ class SamplerWrongRank(Check):
             f"{name} divides among {len(first.members)} ranks, each with its own number"
         )
 
-    def _wrong(self, shared: Round, wrong: Mapping[int, Sampler]) -> Finding:
+    def _wrong(self, shared: SharedPass, wrong: Mapping[int, Sampler]) -> Finding:
         rank, sampler = next(iter(wrong.items()))
         return self.fail(
             f"{sampler.name} of rank {rank} draws as rank {sampler.rank} of {sampler.replicas}, in a group "
@@ -77,14 +77,14 @@ class SamplerWrongRank(Check):
         )
 
 
-def _claims_to_divide(shared: Round) -> bool:
+def _claims_to_divide(shared: SharedPass) -> bool:
     samplers = shared.samplers
     return len(samplers) == len(shared.ranks) and all(
         sampler.distributed and None not in (sampler.rank, sampler.replicas) for sampler in samplers.values()
     )
 
 
-def _wrong(shared: Round) -> dict[int, Sampler]:
+def _wrong(shared: SharedPass) -> dict[int, Sampler]:
     """The samplers that fit no group of theirs; none where a smaller number of shards repeats on unlike datasets."""
     wrong = {
         rank: sampler
@@ -100,13 +100,13 @@ def _places(recording: Recording) -> set[tuple[int | None, int | None]]:
     return {(group.rank, group.size) for group in dividing_groups(recording)}
 
 
-def _repeats(shared: Round) -> bool:
+def _repeats(shared: SharedPass) -> bool:
     """Whether all samplers divide by the same smaller number: each node, or rank, has data of its own."""
     replicas = {sampler.replicas for sampler in shared.samplers.values()}
     return len(replicas) == 1 and (replicas.pop() or 0) < len(shared.members)
 
 
-def _consequence(shared: Round) -> str:
+def _consequence(shared: SharedPass) -> str:
     used = [(sampler.rank, sampler.replicas) for sampler in shared.samplers.values()]
     twice = [rank for rank in shared.ranks if used.count(used[shared.ranks.index(rank)]) > 1]
     if twice:

@@ -8,7 +8,7 @@ from ddpdoctor.shards import Cover, Overlap, cover, overlap, shared_by_chance
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.dataset_draws import Draw, OrderDraw, draw_before_cut
-from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.loading import SharedPass, by_loader, training_rounds
 from ddpdoctor.trace.seeds import shared_seed
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
@@ -88,7 +88,7 @@ class ShardsOverlap(Check):
             f"{rounds[0].loader.dataset}, none of them shared beyond padding"
         )
 
-    def _shared(self, shared: Round) -> Finding | None:
+    def _shared(self, shared: SharedPass) -> Finding | None:
         """What ranks share of the samples of one pass, by their numbers or by their content."""
         overlap = _overlap_of(shared)
         equal = set() if overlap else _equal_samples(shared)
@@ -97,7 +97,7 @@ class ShardsOverlap(Check):
             return None if _is_seeded_alike(shared, draw) else self._share_content(shared, equal, draw)
         return self._share(shared, overlap, draw) if overlap and (draw or not _is_random(shared)) else None
 
-    def _share(self, shared: Round, overlap: Overlap, draw: OrderDraw | None) -> Finding:
+    def _share(self, shared: SharedPass, overlap: Overlap, draw: OrderDraw | None) -> Finding:
         indices = shared.indices or {}
         drawn = len({index for shard in indices.values() for index in shard})
         cause, fix = (
@@ -119,7 +119,7 @@ class ShardsOverlap(Check):
             ),
         )
 
-    def _share_content(self, shared: Round, equal: set[Hashable], draw: OrderDraw) -> Finding:
+    def _share_content(self, shared: SharedPass, equal: set[Hashable], draw: OrderDraw) -> Finding:
         drawn = {rank: pass_.samples for rank, pass_ in shared.passes.items()}
         evidence = {
             rank: f"{sum(sample in equal for sample in samples)} of its first {len(samples)} samples are on "
@@ -151,14 +151,14 @@ class ShardsOverlap(Check):
         )
 
 
-def _never_drawn(shared: Round, overlap: Overlap) -> str:
+def _never_drawn(shared: SharedPass, overlap: Overlap) -> str:
     if overlap.never is None:
         return f" over {shared.loader.dataset}"
     samples = plural(overlap.never, "sample")
     return f", and {samples} of {shared.loader.dataset} {'is' if overlap.never == 1 else 'are'} never drawn"
 
 
-def _cause(shared: Round) -> tuple[str, str]:
+def _cause(shared: SharedPass) -> tuple[str, str]:
     """Why ranks divide different orders, and what to do about it."""
     seeds = [sampler.seed for sampler in shared.samplers.values()]
     if len(set(seeds)) > 1:
@@ -173,7 +173,7 @@ def _some(indices: Iterable[int]) -> str:
     return listing([str(index) for index in indices], SHOWN)
 
 
-def _overlap_of(shared: Round) -> Overlap | None:
+def _overlap_of(shared: SharedPass) -> Overlap | None:
     """The overlap of the shards of one pass, where there is one and nothing else explains it."""
     if (
         shared.indices is None
@@ -190,7 +190,7 @@ def _overlap_of(shared: Round) -> Overlap | None:
     return overlap(shared.indices, samples, len(shared.members))
 
 
-def _equal_samples(shared: Round) -> set[Hashable]:
+def _equal_samples(shared: SharedPass) -> set[Hashable]:
     """The samples that several ranks draw first, where each rank's dataset is a part that it chose by chance."""
     samples = {rank: [*filter(None, pass_.samples)] for rank, pass_ in shared.passes.items()}
     if shared.divided or shared.one_dataset or _is_repeated(shared) or shared.takes_own_parts:
@@ -203,31 +203,31 @@ def _equal_samples(shared: Round) -> set[Hashable]:
     return shared_by_chance(samples, lengths, len(shared.members))
 
 
-def _is_repeated(shared: Round) -> bool:
+def _is_repeated(shared: SharedPass) -> bool:
     """Whether samples are drawn with replacement."""
     return any(sampler.replacement for sampler in shared.samplers.values())
 
 
-def _is_random(shared: Round) -> bool:
+def _is_random(shared: SharedPass) -> bool:
     """Whether samples are drawn at random from what each rank has, which may be on purpose what others have."""
     return any(sampler.name == "RandomSampler" for sampler in shared.samplers.values())
 
 
-def _draw(shared: Round) -> OrderDraw | None:
+def _draw(shared: SharedPass) -> OrderDraw | None:
     """The line that puts samples in another order on each rank, before each cuts its part out of them."""
     if shared.divided:
         return None
     return draw_before_cut(shared.at, next(iter(shared.recordings.values())).script)
 
 
-def _is_seeded_alike(shared: Round, draw: OrderDraw) -> bool:
+def _is_seeded_alike(shared: SharedPass, draw: OrderDraw) -> bool:
     """Whether every rank seeded the stream alike that the order is drawn from."""
     begin = max(pass_.begin for pass_ in shared.passes.values())
     seed = shared_seed(shared.recordings, filter(None, [draw.stream]), begin)
     return seed is not None and seed.value is not None
 
 
-def _fields(shared: Round, states: Mapping[int, str], draw: OrderDraw | None) -> dict[str, Any]:
+def _fields(shared: SharedPass, states: Mapping[int, str], draw: OrderDraw | None) -> dict[str, Any]:
     """The fields of a finding, at the line that draws the order, where it is seen."""
     if draw is None:
         return shared.fields(states, where=shared.sampler_at)
@@ -237,7 +237,7 @@ def _fields(shared: Round, states: Mapping[int, str], draw: OrderDraw | None) ->
     return fields
 
 
-def _sampler(shared: Round, rank: int) -> str:
+def _sampler(shared: SharedPass, rank: int) -> str:
     sampler = shared.samplers.get(rank)
     if sampler is None:
         return ""

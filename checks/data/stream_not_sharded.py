@@ -3,7 +3,7 @@ from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.loading import SharedPass, by_loader, training_rounds
 
 ENOUGH = 4
 """Samples in common from which it is no accident; a quarter of those that were seen, for a stream that is shuffled."""
@@ -51,7 +51,7 @@ class StreamNotSharded(Check):
             f"{ranks_phrase(rounds[0].ranks)} get batches of their own from {rounds[0].loader.dataset}"
         )
 
-    def _same(self, shared: Round) -> Finding:
+    def _same(self, shared: SharedPass) -> Finding:
         batches_seen = min(len(pass_.content) for pass_ in shared.passes.values())
         batches = plural(batches_seen, "batch") if shared.same_batches else "samples"
         return self.fail(
@@ -65,11 +65,11 @@ class StreamNotSharded(Check):
         )
 
 
-def _is_repeated(shared: Round) -> bool:
+def _is_repeated(shared: SharedPass) -> bool:
     return (shared.same_batches or _share_samples(shared)) and not shared.takes_own_parts
 
 
-def _share_samples(shared: Round) -> bool:
+def _share_samples(shared: SharedPass) -> bool:
     """Whether ranks began with samples that others began with, each of which is unlike the rest of its stream."""
     of_rank = [_first_samples(pass_) for pass_ in shared.passes.values()]
     if any(len(set(samples)) < len(samples) for samples in of_rank):

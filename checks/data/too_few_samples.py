@@ -4,7 +4,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.loading import Round, by_loader, training_rounds
+from ddpdoctor.trace.loading import SharedPass, by_loader, training_rounds
 
 
 class TooFewSamples(Check):
@@ -42,13 +42,13 @@ class TooFewSamples(Check):
             f"{ranks_phrase(rounds[0].ranks)} have batches to train on"
         )
 
-    def _findings(self, rounds: list[Round]) -> Iterator[Finding]:
+    def _findings(self, rounds: list[SharedPass]) -> Iterator[Finding]:
         for shared, _ in by_loader(rounds, _is_empty):
             yield self._empty(shared)
         for shared, samples in by_loader(rounds, _fewer_than_ranks):
             yield self._repeated(shared, samples)
 
-    def _empty(self, shared: Round) -> Finding:
+    def _empty(self, shared: SharedPass) -> Finding:
         loader = shared.loader
         dropped = f" and drop_last drops what is no batch of {loader.batch_size}" if loader.drop_last else ""
         return self.fail(
@@ -63,7 +63,7 @@ class TooFewSamples(Check):
             ),
         )
 
-    def _repeated(self, shared: Round, samples: int) -> Finding:
+    def _repeated(self, shared: SharedPass, samples: int) -> Finding:
         ranks = len(shared.members)
         name = next(iter(shared.samplers.values())).name
         return self.warn(
@@ -75,11 +75,11 @@ class TooFewSamples(Check):
         )
 
 
-def _is_empty(shared: Round) -> bool:
+def _is_empty(shared: SharedPass) -> bool:
     return all(pass_.batches == 0 and pass_.drawn == 0 for pass_ in shared.passes.values())
 
 
-def _fewer_than_ranks(shared: Round) -> int | None:
+def _fewer_than_ranks(shared: SharedPass) -> int | None:
     """The samples of a dataset that a sampler divides among more ranks than that; None where there are enough."""
     samples = shared.loader.samples or 0
     drawn = any(pass_.drawn for pass_ in shared.passes.values())

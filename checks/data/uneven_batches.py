@@ -20,7 +20,7 @@ from ddpdoctor.trace import Trace, several
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.loading import (
-    Round,
+    SharedPass,
     begun_rounds,
     by_loader,
     evaluation_rounds,
@@ -165,7 +165,7 @@ class UnevenBatches(HangCheck):
             **details,
         )
 
-    def _stalls(self, shared: Round, counts: dict[int, int]) -> Finding:
+    def _stalls(self, shared: SharedPass, counts: dict[int, int]) -> Finding:
         fewest, most = min(counts.values()), max(counts.values())
         short = [rank for rank, count in counts.items() if count == fewest]
         long = [rank for rank, count in counts.items() if count == most]
@@ -201,7 +201,7 @@ class UnevenBatches(HangCheck):
         )
 
 
-def _some_have_none(shared: Round) -> bool:
+def _some_have_none(shared: SharedPass) -> bool:
     """Whether some ranks have no batch in a pass, while others compute with theirs what all have to average."""
     counts = _counts(shared)
     with_batches = [rank for rank, count in counts.items() if count]
@@ -229,7 +229,7 @@ def _passed(stall: Stall, batches: dict[int, int]) -> str:
     )
 
 
-def _counts(shared: Round) -> dict[int, int]:
+def _counts(shared: SharedPass) -> dict[int, int]:
     """The batches of the whole pass by rank; empty where one is not known."""
     known = {rank: count for rank, pass_ in shared.passes.items() if (count := _count(pass_)) is not None}
     return known if len(known) == len(shared.ranks) else {}
@@ -241,7 +241,7 @@ def _count(pass_: Pass) -> int | None:
     return pass_.drawn if pass_.ended == "exhausted" else None
 
 
-def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
+def _ran_out(trace: Trace, rounds: list[SharedPass]) -> SharedPass | None:
     """The pass of a run that broke in which the batches of a rank ended, and others went on."""
     first = trace.first_to_break()
     if not trace.broken or trace.out_of_time or (first is not None and not first.is_victim):
@@ -249,7 +249,7 @@ def _ran_out(trace: Trace, rounds: list[Round]) -> Round | None:
     return next((it for it in rounds if _ends_early(it) and not _agrees_on_batches(it)), None)
 
 
-def _waits(shared: Round) -> bool:
+def _waits(shared: SharedPass) -> bool:
     """Whether the ranks that went on may still wait there: they came to no later pass, and average once more."""
     fewest = min(pass_.drawn for pass_ in shared.passes.values())
     went_on = [rank for rank, pass_ in shared.passes.items() if pass_.drawn > fewest]
@@ -258,7 +258,7 @@ def _waits(shared: Round) -> bool:
     return not _counts(shared) or (_is_uneven(shared) and any(map(_communicates, shared.recordings.values())))
 
 
-def _meets_in_each_batch(shared: Round) -> bool:
+def _meets_in_each_batch(shared: SharedPass) -> bool:
     """Whether one line of an evaluation has a collective for each batch; that of the last may not have come back.
 
     A loop that all ranks left in the same batch may have a bound. Where workers are persistent, its pass has no end.
@@ -283,16 +283,16 @@ def _goes_on_after(recording: Recording, pass_: Pass) -> bool:
     return any(time > pass_.begin for time in (*learns, *(later.begin for later in recording.passes)))
 
 
-def _ends_early(shared: Round) -> bool:
+def _ends_early(shared: SharedPass) -> bool:
     ends = [pass_.drawn for pass_ in shared.passes.values() if pass_.ended == "exhausted"]
     return bool(ends) and any(pass_.drawn > min(ends) for pass_ in shared.passes.values())
 
 
-def _is_uneven(shared: Round) -> bool:
+def _is_uneven(shared: SharedPass) -> bool:
     return predict_stall(_updates(shared)) is not None and not _ends_together(shared)
 
 
-def _updates(shared: Round) -> dict[int, int]:
+def _updates(shared: SharedPass) -> dict[int, int]:
     """How often each rank averages in the whole pass: once in a window of micro-batches that are accumulated."""
     windows = {rank: _window(shared.recordings[rank], pass_) for rank, pass_ in shared.passes.items()}
     usual = max(windows.values(), default=1) or 1
@@ -319,12 +319,12 @@ def _communicates(recording: Recording) -> bool:
     return bool(recording.wrappers) or any(step.collectives for step in recording.steps)
 
 
-def _ends_together(shared: Round) -> bool:
+def _ends_together(shared: SharedPass) -> bool:
     """Whether the ranks leave the loop together, as far as the run shows."""
     return _left_together(shared) or _agrees_on_batches(shared)
 
 
-def _agrees_on_batches(shared: Round) -> bool:
+def _agrees_on_batches(shared: SharedPass) -> bool:
     """Whether the ranks tell each other who has batches left, or how many there are."""
     return all(
         _agrees_in_steps(shared.recordings[rank], pass_) or _agrees_before(shared.recordings[rank], pass_)
@@ -332,7 +332,7 @@ def _agrees_on_batches(shared: Round) -> bool:
     )
 
 
-def _left_together(shared: Round) -> bool:
+def _left_together(shared: SharedPass) -> bool:
     """Whether nobody went on where the shortest pass ended; a batch may be drawn before the flag is asked."""
     fewest = min(_counts(shared).values())
     if any(recording.raised for recording in shared.recordings.values()):
@@ -385,7 +385,7 @@ def _is_one_number(call: Collective) -> bool:
     )
 
 
-def _even(shared: Round) -> str:
+def _even(shared: SharedPass) -> str:
     counts = _counts(shared)
     fewest, most = min(counts.values()), max(counts.values())
     if fewest == most:

@@ -7,7 +7,7 @@ from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import GatheredForMetrics
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.loading import Round, by_loader, evaluation_rounds
+from ddpdoctor.trace.loading import SharedPass, by_loader, evaluation_rounds
 from ddpdoctor.trace.recording import Recording
 
 
@@ -50,7 +50,7 @@ class PaddedEvaluation(Check):
             f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}"
         )
 
-    def _padded(self, shared: Round, repeats: int) -> Finding:
+    def _padded(self, shared: SharedPass, repeats: int) -> Finding:
         samples = shared.loader.samples or 0
         return self.info(
             f"{len(shared.members)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, "
@@ -66,7 +66,7 @@ class PaddedEvaluation(Check):
         )
 
 
-def _repeats(shared: Round) -> int:
+def _repeats(shared: SharedPass) -> int:
     """How many samples are drawn again to give every rank as many; 0 where none are, or the script leaves them out."""
     if any(_leaves_repeats_out(shared.recordings[rank]) for rank in shared.ranks):
         return 0
@@ -89,7 +89,7 @@ def _leaves_repeats_out(recording: Recording) -> bool:
     )
 
 
-def _drawn_by_all(shared: Round, samples: int) -> int | None:
+def _drawn_by_all(shared: SharedPass, samples: int) -> int | None:
     """How many samples the ranks draw together, of a dataset that they divide among them; None where they do not."""
     shards = list((shared.indices or {}).values())
     total, distinct = sum(map(len, shards)), len(set().union(*shards))

@@ -21,7 +21,7 @@ from ddpdoctor.text import ranks_phrase, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.evaluation_results import EvaluationResults
-from ddpdoctor.trace.loading import Round, evaluation_rounds
+from ddpdoctor.trace.loading import SharedPass, evaluation_rounds
 from ddpdoctor.trace.recording import Recording
 
 NO_VALUES = ("barrier",)
@@ -160,7 +160,7 @@ class Use:
 _Look: TypeAlias = Callable[[Evaluation, Recording, float, float], Use | None]
 
 
-def _evaluation(shared: Round) -> Evaluation:
+def _evaluation(shared: SharedPass) -> Evaluation:
     windows = {rank: _window(recording, shared.passes[rank]) for rank, recording in shared.recordings.items()}
     ended = {rank: pass_.end for rank, pass_ in shared.passes.items() if pass_.end is not None}
     first = next(iter(shared.passes.values()))
@@ -213,7 +213,7 @@ def _next_step(recording: Recording, number: int) -> float:
     return min((forward.time for step in steps for forward in step.forwards if forward.grad), default=inf)
 
 
-def _is_divided(shared: Round) -> bool:
+def _is_divided(shared: SharedPass) -> bool:
     """Whether each rank evaluates samples that another one does not."""
     if shared.indices is None:
         contents = [set(pass_.content) for pass_ in shared.passes.values()]
@@ -224,7 +224,7 @@ def _is_divided(shared: Round) -> bool:
     return len(shards) > 1 and all(shard != shards[0] for shard in shards[1:])
 
 
-def _part(shared: Round) -> str:
+def _part(shared: SharedPass) -> str:
     samples = [len(shard) for shard in (shared.indices or {}).values()]
     if not samples:
         return "its own part of the samples"

@@ -21,7 +21,7 @@ from .rehearse.simulated_hosts import HOST
 from .training import Training
 
 if TYPE_CHECKING:
-    from .iterated import Pass
+    from .iterated import OpenPass
     from .session import Session
 
 _PASS_SECONDS = 1.0
@@ -77,7 +77,7 @@ class Agreement:
         uncounted = self.session.backwards if None in numbers else 0
         return (self.training.collectives, uncounted, *numbers)
 
-    def watch(self, now: Pass) -> None:
+    def watch(self, now: OpenPass) -> None:
         """Note that a pass issues collectives, as soon as it does, for the other ranks to see.
 
         Also whether it goes backward and updates weights, on which it depends when a rank has seen enough: a rank may
@@ -92,7 +92,7 @@ class Agreement:
                 self._shown[now.shared] = state
                 self._write(self._of_pass(now.shared, self.rank()), state)
 
-    def is_over(self, now: Pass, *, here: bool) -> bool:
+    def is_over(self, now: OpenPass, *, here: bool) -> bool:
         """Whether a pass has been long enough after this batch, as the rank that comes first has it.
 
         Also of a pass without collectives: what every rank evaluates on its own may end in one.
@@ -108,7 +108,7 @@ class Agreement:
         self._passes[loop] += 1
         return f"{loop}-{self._passes[loop] - 1}"
 
-    def cuts(self, now: Pass, *, enough: bool) -> bool:
+    def cuts(self, now: OpenPass, *, enough: bool) -> bool:
         """Whether every rank ends this pass after this batch, which this one has had enough of or not.
 
         The same answer on all of them: that of the rank that comes first, as one that left an update out counts others.
@@ -208,7 +208,7 @@ def _made(path: str) -> bool:
     return False
 
 
-def _name(now: Pass) -> str:
+def _name(now: OpenPass) -> str:
     """Of its loop."""
     at = now.at
     return "none" if at is None else f"{zlib.crc32(at.file.encode())}-{at.line}"

@@ -7,7 +7,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Any
 
-from .events.data import Iteration
+from .events.data import LoaderPass
 from .loops import HAND
 from .where import Where
 
@@ -49,8 +49,8 @@ class Length:
     """What the ranks call it where no collective is issued in it."""
 
 
-class Pass:
-    """One iteration."""
+class OpenPass:
+    """A pass over a DataLoader that the script is making."""
 
     given_at, given_backwards = 0.0, 0
     """When it gave its last batch, and how many backwards there were."""
@@ -65,7 +65,7 @@ class Pass:
         self.id = -1
         self.pid = os.getpid()
         """A forked child has its parent's, and its record knows nothing of them."""
-        self.event: Iteration | None = None
+        self.event: LoaderPass | None = None
         """What was written down of it; None until it draws."""
         self.indices: array[int] | None = None
         """The foreseen order, or where it could not be foreseen what was drawn up to now."""

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from . import contents, fingerprint, order, samplers
 from .agreement import Agreement
-from .events.data import Batch, Integers, Iteration, Loader, LoaderMade, Sampler, WorkersStarted
+from .events.data import Batch, Integers, Loader, LoaderMade, LoaderPass, Sampler, WorkersStarted
 from .guard import guarded
 from .iterated import Loader as Known
-from .iterated import Pass
+from .iterated import OpenPass
 from .lengths import Lengths, attribute
 from .numbers import Numbers
 from .randomness import LOADED, StepDraws
@@ -59,12 +59,12 @@ class Passes:
         self._samplers: dict[int, tuple[Any, Where | None]] = {}
         self._given: list[tuple[weakref.ref[Any], int]] = []
         """The samplers that loaders were given; a framework drops the loader, and wraps its sampler in another."""
-        self._current: weakref.WeakKeyDictionary[Any, Pass] = weakref.WeakKeyDictionary()
-        self._last: Pass | None = None
+        self._current: weakref.WeakKeyDictionary[Any, OpenPass] = weakref.WeakKeyDictionary()
+        self._last: OpenPass | None = None
         """The pass that was asked for last: mostly the one that is asked for next."""
-        self.open: dict[int, Pass] = {}
+        self.open: dict[int, OpenPass] = {}
         """Passes that began to draw and have not ended."""
-        self._left: deque[tuple[Pass, float, int]] = deque()
+        self._left: deque[tuple[OpenPass, float, int]] = deque()
         self._made = self._iterated = self._begun = 0
         self._pid = os.getpid()
         self._constructed: list[LoaderMade] = []
@@ -97,20 +97,20 @@ class Passes:
             self._tell_end(before, "left")
         if known.index is None:
             self._tell_loader(known, loader)
-        begun = self._current[iterator] = self._last = Pass(known, at)
+        begun = self._current[iterator] = self._last = OpenPass(known, at)
         begun.watch = weakref.ref(iterator, lambda _: self._leave(begun))
 
-    def of(self, iterator: Any) -> Pass | None:
+    def of(self, iterator: Any) -> OpenPass | None:
         """The pass that an iterator is on; None of one that is not watched."""
         last = self._last
         return last if last is not None and last.watch() is iterator else self._look_up(iterator)
 
     @guarded
-    def _look_up(self, iterator: Any) -> Pass | None:
+    def _look_up(self, iterator: Any) -> OpenPass | None:
         current = self._last = self._current.get(iterator)
         return current
 
-    def _leave(self, now: Pass) -> None:
+    def _leave(self, now: OpenPass) -> None:
         # Called by the garbage collector, which may run anywhere: what is to be written has to wait.
         when, steps = time.monotonic(), self.session.steps
         self._left.append((now, when, steps))
@@ -166,12 +166,12 @@ class Passes:
             self.session.event(made)
 
     @guarded
-    def before_draw(self, now: Pass, iterator: Any) -> None:
+    def before_draw(self, now: OpenPass, iterator: Any) -> None:
         """Indices are about to be drawn."""
         if now.number < 0:
             self._tell_begin(now, iterator)
 
-    def _tell_begin(self, now: Pass, iterator: Any) -> None:
+    def _tell_begin(self, now: OpenPass, iterator: Any) -> None:
         self.drain()
         now.number, now.loader.passes = now.loader.passes, now.loader.passes + 1
         now.id, self._begun = self._begun, self._begun + 1
@@ -183,7 +183,7 @@ class Passes:
         streams = iterator._dataset_kind != 0
         now.batches = self._foresee(now, iterator) if looked_at and not streams else None
         sampler = None if streams else self._describe(iterator)
-        now.event = Iteration(
+        now.event = LoaderPass(
             now.id,
             -1 if now.loader.index is None else now.loader.index,
             now.number,
@@ -196,19 +196,19 @@ class Passes:
         self.session.event(now.event)
         self._tell_workers(now, iterator)
 
-    def _tell_workers(self, now: Pass, iterator: Any) -> None:
+    def _tell_workers(self, now: OpenPass, iterator: Any) -> None:
         pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
         if pids and pids != now.loader.workers:
             now.loader.workers = pids
             self.session.event(WorkersStarted(now.id, tuple(pids)))
 
-    def _store(self, now: Pass) -> Integers | None:
+    def _store(self, now: OpenPass) -> Integers | None:
         indices, places = now.indices, now.loader.places
         if indices is None:
             return None
         return self.numbers.store(indices if places is None else array("q", [places[i] for i in indices]))
 
-    def _foresee(self, now: Pass, iterator: Any) -> int | None:
+    def _foresee(self, now: OpenPass, iterator: Any) -> int | None:
         now.indices = array("q")
         try:
             if now.loader.endless:
@@ -221,7 +221,7 @@ class Passes:
         return batches
 
     @guarded
-    def drawn(self, now: Pass, index: Any) -> None:
+    def drawn(self, now: OpenPass, index: Any) -> None:
         """Indices were drawn: note them, or hold them against what was foreseen."""
         now.settled = now.indices is None or (now.foreseen and now.asked >= now.looked_at)
         if now.indices is None or now.settled:
@@ -246,7 +246,7 @@ class Passes:
             now.indices, now.foreseen, now.loader.endless = None, False, True
 
     @guarded
-    def draw_to_end(self, now: Pass, iterator: Any) -> None:
+    def draw_to_end(self, now: OpenPass, iterator: Any) -> None:
         """Have the script's own sampler draw the rest of a pass that is cut short, as the whole pass would have."""
         deadline = time.monotonic() + _DRAWING_SECONDS
         try:
@@ -258,7 +258,7 @@ class Passes:
         except Exception:  # noqa: BLE001 - of the script's sampler; the pass was to end here
             now.indices = None
 
-    def asked(self, now: Pass) -> None:
+    def asked(self, now: OpenPass) -> None:
         """The loop asks for a batch: the steps since the last one were of this pass, unless that was for a test."""
         steps = now.until if now.tested and now.until is not None else self.session.steps
         if now.taken and steps > now.given:
@@ -268,12 +268,12 @@ class Passes:
                 self._tell_first_steps(now)
 
     @guarded
-    def _tell_first_steps(self, now: Pass) -> None:
+    def _tell_first_steps(self, now: OpenPass) -> None:
         if now.event is not None:
             now.event.steps = now.trained
             self.session.event(now.event)
 
-    def took(self, now: Pass, waited: float, batch: Any, idle: float | None) -> None:
+    def took(self, now: OpenPass, waited: float, batch: Any, idle: float | None) -> None:
         """The loop was given a batch, after so many seconds.
 
         Args:
@@ -298,7 +298,7 @@ class Passes:
             self.draws.begin()
 
     @guarded
-    def _look_what_for(self, other: Pass) -> None:
+    def _look_what_for(self, other: OpenPass) -> None:
         """Another pass gives a batch: look whether the last of this one was for a forward without autograd."""
         learnt = (self.session.steps, self.session.backwards) != (other.given, other.given_backwards)
         other.tested = not learnt and other.given_at < self.session.shared.get(WITHOUT_GRAD, 0.0)
@@ -307,7 +307,7 @@ class Passes:
             self.session.event(other.event)
 
     @guarded
-    def _tell_batch(self, now: Pass, batch: Any) -> None:
+    def _tell_batch(self, now: OpenPass, batch: Any) -> None:
         if now.taken <= now.looked_at:
             torch = self.session.torch
             rows = fingerprint.rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
@@ -319,7 +319,7 @@ class Passes:
             self.session.event(Batch(now.id, now.taken))
 
     @guarded
-    def finish(self, now: Pass, *, cut: bool = False) -> None:
+    def finish(self, now: OpenPass, *, cut: bool = False) -> None:
         """The iterator came to its end, or fast-forward ended it."""
         now.cut = cut
         now.loader.cut += cut
@@ -333,7 +333,7 @@ class Passes:
                 now, when, steps = self._left.popleft()
                 self._tell_end(now, "left", when, steps)
 
-    def _tell_end(self, now: Pass, how: str, when: float | None = None, steps: int | None = None) -> None:
+    def _tell_end(self, now: OpenPass, how: str, when: float | None = None, steps: int | None = None) -> None:
         event = now.event
         if now.ended or event is None or now.pid != os.getpid():
             return

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from .agreement import Agreement, Clock
-    from .iterated import Pass
+    from .iterated import OpenPass
     from .passes import Passes
     from .session import Session
 
@@ -69,7 +69,7 @@ class Cutting:
         self.began = time.monotonic() if self.began is None else self.began
         return time.monotonic() - self.began
 
-    def cuts(self, now: Pass, frame: FrameType) -> bool:
+    def cuts(self, now: OpenPass, frame: FrameType) -> bool:
         """Whether the pass ends here; the frame is the one that asks for its next batch."""
         if now.ended:
             return now.cut
@@ -91,7 +91,7 @@ class Cutting:
         enough = not trains or self._is_enough(now) or now.taken >= (now.length.over or 0) + _MOST_MORE
         return self.agreement.cuts(now, enough=enough)
 
-    def _is_over(self, now: Pass, elapsed: float) -> bool:
+    def _is_over(self, now: OpenPass, elapsed: float) -> bool:
         """Whether the ranks have decided that this pass is long enough."""
         now.length.asks_at = now.length.asks_at or self._in_turns(self._fewest(now))
         if now.taken < now.length.asks_at or now.taken == now.batches:
@@ -103,7 +103,7 @@ class Cutting:
         now.length.over, now.length.over_steps = now.taken, self.session.steps
         return True
 
-    def _is_long(self, now: Pass, elapsed: float, next_look: int) -> bool:
+    def _is_long(self, now: OpenPass, elapsed: float, next_look: int) -> bool:
         """Whether its share of the time is up before the ranks ask again, and its end is not within the budget."""
         if self.session.options.batches:
             return True
@@ -115,7 +115,7 @@ class Cutting:
         share = self.budget if now.batches is None else began + max(0.0, self.budget - began) / 2
         return began + next_look * of_a_batch > share
 
-    def _fewest(self, now: Pass) -> int:
+    def _fewest(self, now: OpenPass) -> int:
         later = now.loader.cut > 0 and now.driver != loops.CYCLE
         return self.session.options.batches or (_LATER_BATCHES if later else _FIRST_BATCHES)
 
@@ -128,7 +128,7 @@ class Cutting:
         dist = self.session.torch.distributed
         return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1
 
-    def _is_enough(self, now: Pass) -> bool:
+    def _is_enough(self, now: OpenPass) -> bool:
         """Whether it trained enough and is between two training steps: backwards left over would look forgotten."""
         pending = self.session.backwards > self.session.shared.get(_BACKWARDS_STEPPED, 0)
         return self.session.steps - now.steps >= _LEAST_STEPS and (

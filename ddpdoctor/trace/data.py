@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.data import (
     Batch,
-    Iteration,
     Loader,
+    LoaderPass,
     Sampler,
     Subset,
     Worker,
@@ -92,7 +92,7 @@ def passes_of(
         batches[batch.iteration].append(batch)
     workers = {worker.pid: worker for child in children for worker in child.events(Worker)}
     pids = {started.iteration: started.pids for started in record.events(WorkersStarted)}
-    iterations, copies = record.events(Iteration), [copy.time for copy in record.events(CopyForward)]
+    iterations, copies = record.events(LoaderPass), [copy.time for copy in record.events(CopyForward)]
     for iteration in iterations:
         drawn = batches[iteration.id]
         digested = _digested(drawn)
@@ -121,7 +121,7 @@ def passes_of(
 
 
 def _purpose(
-    iteration: Iteration,
+    iteration: LoaderPass,
     last: float,
     steps: Sequence[TrainingStep],
     copies: Iterable[float],

@@ -12,7 +12,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped
-from ddpdoctor.trace.loading import Round, evaluation_rounds, training_rounds
+from ddpdoctor.trace.loading import SharedPass, evaluation_rounds, training_rounds
 
 MOST_SAMPLES = 4_000_000
 """Numbers of samples that are counted; more take seconds."""
@@ -35,7 +35,7 @@ def data_section(trace: Trace) -> Section | None:
     return Section("Who saw which data", figures=tuple(figures)) if figures else None
 
 
-def _figures(rounds: Sequence[Round]) -> Iterator[Figure]:
+def _figures(rounds: Sequence[SharedPass]) -> Iterator[Figure]:
     counted, left = [], MOST_SAMPLES
     for shared in rounds[:MOST_PASSES]:
         left -= sum(map(len, (shared.indices or {}).values()))
@@ -56,17 +56,17 @@ def _figures(rounds: Sequence[Round]) -> Iterator[Figure]:
         yield _batches_by_rank(uneven)
 
 
-def _is_training(shared: Round) -> bool:
+def _is_training(shared: SharedPass) -> bool:
     return any(pass_.training for pass_ in shared.passes.values())
 
 
-def _name(shared: Round) -> str:
+def _name(shared: SharedPass) -> str:
     at = shared.loader.at
     kind = "training" if _is_training(shared) else "evaluation"
     return f"{kind} on {shared.loader.dataset}" + (f", {PurePath(at.file).name}:{at.line}" if at else "")
 
 
-def _coverage(rounds: Sequence[Round], samples: int) -> Strips:
+def _coverage(rounds: Sequence[SharedPass], samples: int) -> Strips:
     """Of each pass: how many samples are drawn by one rank, by several, and by none."""
     rows = []
     numbers = [shared.number for shared in rounds]
@@ -96,7 +96,7 @@ def _parts(parts: Sequence[int]) -> Iterator[Span]:
             begin += count
 
 
-def _in_words(shared: Round, before: Round | None, parts: Sequence[int]) -> str:
+def _in_words(shared: SharedPass, before: SharedPass | None, parts: Sequence[int]) -> str:
     """What a pass lacks, and whether each rank draws its samples in the order of the pass before."""
     words = [f"{count} {text}" for count, (_, text) in zip(parts[1:], _COVERAGE[1:], strict=True) if count]
     if before is not None and before.indices and shared.indices:
@@ -112,12 +112,12 @@ def _in_words(shared: Round, before: Round | None, parts: Sequence[int]) -> str:
     return ", ".join(words)
 
 
-def _even(shared: Round) -> str:
+def _even(shared: SharedPass) -> str:
     batches = set(_batches(shared).values())
     return f"Every rank has {plural(batches.pop(), 'batch')} in a pass." if len(batches) == 1 else ""
 
 
-def _overlap(shared: Round) -> Strips | None:
+def _overlap(shared: SharedPass) -> Strips | None:
     """Which ranks draw samples that others draw, too; None where no two do, beyond what pads their shards."""
     drawn: dict[int, set[Hashable]] = {
         rank: set((shared.indices or {}).get(rank, ()) or shared.passes[rank].content)
@@ -170,13 +170,13 @@ def _most_shared(drawn: Mapping[int, set[Hashable]]) -> tuple[int, ...]:
     return chosen(ranks, sorted(ranks, key=lambda rank: -len(first & drawn[rank])), MOST_PAIRS)
 
 
-def _batches(shared: Round) -> dict[int, int]:
+def _batches(shared: SharedPass) -> dict[int, int]:
     """How many batches each rank's pass has, where that is known of all."""
     known = {rank: pass_.batches for rank, pass_ in shared.passes.items() if pass_.batches is not None}
     return known if len(known) == len(shared.passes) else {}
 
 
-def _batches_by_rank(shared: Round) -> Strips:
+def _batches_by_rank(shared: SharedPass) -> Strips:
     batches = _batches(shared)
     least = min(batches.values())
     few = [rank for rank, count in batches.items() if count == least]

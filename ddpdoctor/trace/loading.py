@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Round:
+class SharedPass:
     """One pass that all ranks of a group make in the same loop."""
 
     passes: Mapping[int, Pass]
@@ -136,22 +136,22 @@ class Round:
         return bool(forwards) and (sliced or (drawn >= group and len(forwards) * group <= drawn + group - 1))
 
 
-def training_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
+def training_rounds(recordings: Mapping[int, Recording]) -> Iterator[SharedPass]:
     """The passes in which optimizers step, of each group of ranks that average their gradients."""
     return _rounds(recordings, _trains)
 
 
-def rounds_in_order(recordings: Mapping[int, Recording]) -> Iterator[Round]:
+def rounds_in_order(recordings: Mapping[int, Recording]) -> Iterator[SharedPass]:
     """The training passes of one loop, by their number alone, however unlike the loaders of the ranks are."""
     for number, row in enumerate(zip(*(it.training_passes for it in recordings.values()), strict=False)):
         passes = dict(zip(recordings, row, strict=True))
         loaders = {rank: recordings[rank].loader(pass_.loader) for rank, pass_ in passes.items()}
         known = {rank: loader for rank, loader in loaders.items() if loader}
         if len(known) == len(passes) and len({(known[rank].at, passes[rank].at) for rank in known}) == 1:
-            yield Round(passes, known, recordings, number, tuple(recordings))
+            yield SharedPass(passes, known, recordings, number, tuple(recordings))
 
 
-def begun_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
+def begun_rounds(recordings: Mapping[int, Recording]) -> Iterator[SharedPass]:
     """The passes in which ranks began to train, of a run that did not come to an update."""
     return _rounds(recordings, lambda pass_: not pass_.evaluation)
 
@@ -161,21 +161,23 @@ def _trains(pass_: Pass) -> bool:
     return pass_.training or (pass_.batches == 0 and not pass_.evaluation)
 
 
-def by_loader(rounds: Iterable[Round], look: Callable[[Round], _T | None]) -> list[tuple[Round, _T]]:
+def by_loader(
+    rounds: Iterable[SharedPass], look: Callable[[SharedPass], _T | None]
+) -> list[tuple[SharedPass, _T]]:
     """What is so of each loader, and the first pass over it that shows it: later passes are more of the same."""
-    results: dict[tuple[Subject, ...], tuple[Round, _T]] = {}
+    results: dict[tuple[Subject, ...], tuple[SharedPass, _T]] = {}
     for shared in rounds:
         if shared.about not in results and (result := look(shared)):
             results[shared.about] = shared, result
     return list(results.values())
 
 
-def evaluation_rounds(recordings: Mapping[int, Recording]) -> Iterator[Round]:
+def evaluation_rounds(recordings: Mapping[int, Recording]) -> Iterator[SharedPass]:
     """The passes that evaluate, of each group of ranks that train together."""
     return _rounds(recordings, lambda pass_: pass_.evaluation and not pass_.training)
 
 
-def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool]) -> Iterator[Round]:
+def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool]) -> Iterator[SharedPass]:
     for group in groups(recordings):
         kinds = {rank: _by_kind(recordings[rank], wanted) for rank in group}
         common = set.intersection(*(set(passes) for passes in kinds.values()))
@@ -183,7 +185,7 @@ def _rounds(recordings: Mapping[int, Recording], wanted: Callable[[Pass], bool])
             for number, row in _side_by_side({rank: kinds[rank][kind] for rank in group}):
                 for members in _data_groups(row, recordings):
                     ranks = [rank for rank in members if rank in row]
-                    yield Round(
+                    yield SharedPass(
                         {rank: row[rank][1] for rank in ranks},
                         {rank: row[rank][0] for rank in ranks},
                         {rank: recordings[rank] for rank in ranks},

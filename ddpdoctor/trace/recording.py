@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Generic, TypeAlias
 
 from ddpdoctor.blame.frames import from_here
-from ddpdoctor.recorder.events.data import Iteration, Loader, Subset
+from ddpdoctor.recorder.events.data import Loader, LoaderPass, Subset
 from ddpdoctor.recorder.events.files import FileEvent, Load, PathAsked, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
@@ -124,7 +124,9 @@ class Recording:
     @property
     def lacks_indices(self) -> bool:
         """Whether sample indices that it stored beside its record are not there."""
-        described = [it.indices for it in self.events(Iteration)] + [it.indices for it in self.events(Subset)]
+        described = [it.indices for it in self.events(LoaderPass)] + [
+            it.indices for it in self.events(Subset)
+        ]
         return any(is_missing(self.record.file, indices) for indices in described)
 
     @cached_property

@@ -8,7 +8,7 @@ from ddpdoctor import registry
 from ddpdoctor.cli.notes import notes
 from ddpdoctor.judge import NotMeasured, Verdict, judge
 from ddpdoctor.model import Source
-from ddpdoctor.recorder.events.data import Integers, Iteration
+from ddpdoctor.recorder.events.data import Integers, LoaderPass
 from ddpdoctor.trace import RankTrace, Shortened, Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
@@ -51,7 +51,7 @@ def test_the_jobs_of_a_launch_line_are_listed():
 
 def test_ranks_whose_sample_indices_did_not_come_are_named(tmp_path):
     def rank(number, *, came):
-        record = Record.made(Iteration(1, 0, 0, None, 0.0, indices=Integers(100, offset=0, type="i")))
+        record = Record.made(LoaderPass(1, 0, 0, None, 0.0, indices=Integers(100, offset=0, type="i")))
         record.file = tmp_path / f"{number}-1.jsonl"
         if came:
             record.file.with_suffix(".numbers").write_bytes(bytes(400))

@@ -1,13 +1,15 @@
 """Passes and splits, put together from events."""
 
-from ddpdoctor.recorder.events.data import Batch, Integers, Iteration, Loader, Subset, Worker, WorkersStarted
+from ddpdoctor.recorder.events.data import Batch, Integers, Loader, LoaderPass, Subset, Worker, WorkersStarted
 from ddpdoctor.recorder.events.training import CopyForward
 from ddpdoctor.trace.data import passes_of, splits_of
 from ddpdoctor.trace.record import Record
 
 
 def test_a_pass_has_its_batches_and_its_workers():
-    iteration = Iteration(5, 0, 0, None, 1.0, 2.0, "exhausted", indices=Integers(2, (4, 6)), taken=2, steps=2)
+    iteration = LoaderPass(
+        5, 0, 0, None, 1.0, 2.0, "exhausted", indices=Integers(2, (4, 6)), taken=2, steps=2
+    )
     batches = Batch(5, 1, "aa", ("s0", "s1"), length=2), Batch(5, 2, "bb", length=1), Batch(5, 4)
     workers = Worker(0, {"torch": "x"}, pid=71), Worker(0, pid=99)
     (own,) = passes_of(
@@ -19,7 +21,9 @@ def test_a_pass_has_its_batches_and_its_workers():
 
 
 def test_a_pass_that_did_not_end_took_what_was_told_last():
-    (own,) = passes_of(Record.made(Iteration(0, 0, 0, None, 1.0), Batch(0, 1), Batch(0, 2), Batch(0, 64)), [])
+    (own,) = passes_of(
+        Record.made(LoaderPass(0, 0, 0, None, 1.0), Batch(0, 1), Batch(0, 2), Batch(0, 64)), []
+    )
     assert (own.drawn, own.ended, own.training, own.end) == (64, "open", False, None)
 
 
@@ -40,6 +44,6 @@ def test_the_parts_of_a_random_split_belong_together():
 
 
 def test_a_pass_in_which_an_averaged_copy_is_called_evaluates():
-    iterations = [Iteration(n, 0, n, None, 1.0 + 2 * n, 2.0 + 2 * n, "exhausted") for n in range(2)]
+    iterations = [LoaderPass(n, 0, n, None, 1.0 + 2 * n, 2.0 + 2 * n, "exhausted") for n in range(2)]
     before, evaluated = passes_of(Record.made(*iterations, CopyForward(0, 0, 3.5, None)), [])
     assert (before.evaluation, evaluated.evaluation) == (False, True)

@@ -96,8 +96,8 @@ class Loader(Event):
 
 
 @dataclass(slots=True)
-class Iteration(Event):
-    """One iteration over a DataLoader: when it draws its first indices, and again when it ends."""
+class LoaderPass(Event):
+    """One pass over a DataLoader: when it draws its first indices, and again when it ends."""
 
     KEY: ClassVar[str] = "id"
 

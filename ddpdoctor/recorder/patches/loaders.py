@@ -22,7 +22,7 @@ from ..training import Training
 if TYPE_CHECKING:
     from types import FrameType
 
-    from ..iterated import Pass
+    from ..iterated import OpenPass
     from ..session import Session
     from ..shorten import Cutting
 
@@ -111,9 +111,9 @@ def _watch_draw(session: Session, passes: Passes, original: Callable[..., Any]) 
     return _next_index
 
 
-def _cuts(passes: Passes, cutting: Cutting | None) -> Callable[[Any, Pass, FrameType], bool | None]:
+def _cuts(passes: Passes, cutting: Cutting | None) -> Callable[[Any, OpenPass, FrameType], bool | None]:
     @guarded
-    def cuts(self: Any, now: Pass, frame: FrameType) -> bool:
+    def cuts(self: Any, now: OpenPass, frame: FrameType) -> bool:
         if cutting is None or not cutting.cuts(now, frame):
             return False
         if not now.ended:
