@@ -42,6 +42,7 @@ class File:
     imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
     stores: list[ast.Attribute] = field(default_factory=list)
     """The attributes that are assigned."""
+    _places: dict[int, Where] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         waiting: list[tuple[ast.AST, Scope]] = [(self.tree, self.tree)]
@@ -102,7 +103,10 @@ class File:
 
     def where(self, node: ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias) -> Where:
         """Its line."""
-        return Where(self.path, node.lineno, self.qualified_name(self.function_at(node.lineno)))
+        line = node.lineno
+        if line not in self._places:
+            self._places[line] = Where(self.path, line, self.qualified_name(self.function_at(line)))
+        return self._places[line]
 
     def qualified_name(self, scope: ast.AST) -> str:
         """The name of a function with what it is defined in, as Python has it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ddpdoctor.program import known
@@ -26,6 +27,7 @@ class Objects(Calls):
         self._copies: dict[Point, list[Point]] = {}
         self._referents: dict[Point, frozenset[Referent]] = {}
         self._families: dict[Entity, list[Entity]] = {}
+        self._derived: defaultdict[Entity, list[Entity]] = defaultdict(list)
 
     # Copies: where an object comes from.
 
@@ -204,10 +206,12 @@ class Objects(Calls):
         return {*types, *(base for it in own for base in self.family(it)), *self._subclasses(own)}
 
     def _subclasses(self, bases: Sequence[Entity]) -> list[Entity]:
-        classes = (
-            it for entities in self._named.values() for it in entities if isinstance(it.node, ast.ClassDef)
-        )
-        return [it for it in classes if bases and any(base in self.family(it) for base in bases)]
+        if not self._derived:
+            classes = [it for entities in self._named.values() for it in entities]
+            for of_class in classes:
+                for base in self.family(of_class) if isinstance(of_class.node, ast.ClassDef) else ():
+                    self._derived[base].append(of_class)
+        return list(dict.fromkeys(it for base in bases for it in self._derived.get(base, ())))
 
     def family(self, of_class: Entity) -> list[Entity]:
         """A class and those of its bases that the program defines."""
