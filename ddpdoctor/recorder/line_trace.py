@@ -18,9 +18,14 @@ from .patch import has_compiled, hide_from_compiler
 
 _NOTHING_NEW_SECONDS = 5.0
 """After which the trace function is taken away until the next training step: there is nothing left to notice in it."""
+_MOST_TRACED = 20_000
+"""Entries of one function in a training step, a microsecond each, after which the trace function is taken away until
+the next step."""
 _gettrace = sys.gettrace
 """The real one: the script is told of no trace function of ours."""
 _RETURNS = (dis.opmap["RETURN_VALUE"],)
+_OF_ONE_STATEMENT = "<genexpr>"
+"""Python's name for code that each item enters anew, of which all lines are those of the statement around it."""
 
 
 class LineTrace:
@@ -122,10 +127,18 @@ class LineTrace:
                 return None
             entered = codes.get(id(frame.f_code))
             if entered is not None and entered.entries >= MOST_ENTRIES:
-                return entered.tracer
+                entered.entries += 1
+                if entered.entries > _MOST_TRACED:
+                    on[0] = False
+                    lines.has_gap()
+                if on[0] and entered.code.co_name != _OF_ONE_STATEMENT:
+                    return entered.tracer
+                frame.f_trace = None  # which returning None would leave
+                return None
             return None if foreign(frame.f_code.co_filename) else enter(frame)
 
-        codes, foreign = self._lines.codes, self._lines.is_foreign
+        lines = self._lines
+        codes, foreign = lines.codes, lines.is_foreign
         return trace
 
     def _make_tracer(self, entered: Entered) -> Any:

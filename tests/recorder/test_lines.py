@@ -94,6 +94,25 @@ def test_what_conditions_go_by_and_who_calls(tmp_path: Path) -> None:
         assert branches[condition] == [_line(script, "for step"), condition + 1]
 
 
+@pytest.mark.parametrize("items", [1_000, 50_000])
+def test_a_step_of_many_items_is_traced_for_some_of_them_and_says_so(items: int, tmp_path: Path) -> None:
+    script = f"""
+    model = DistributedDataParallel(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(3):
+        total = sum(number & 1 for number in range({items}))
+        after = total
+        model(torch.ones(2, 2)).mean().backward()
+        optimizer.step()
+    """
+    recording = recordings(run(tmp_path, script))[0]
+    lines = _reached(recording)
+    behind = _line((tmp_path / "train.py").read_text(), "after = total")
+    is_traced = items < 20_000 or sys.version_info >= (3, 12)  # there each place is noticed once
+    assert [("<module>", behind) in reached for _, reached in lines[:2]] == [is_traced] * 2
+    assert [event.partial for event in recording.events(Reached)][:2] == [not is_traced] * 2
+
+
 def test_a_script_that_asks_sees_no_trace_function(tmp_path: Path) -> None:
     ran = run(tmp_path, "import sys\nprint(sys.gettrace())\ndist.destroy_process_group()")
     assert ran.outputs == ("None\n",)
