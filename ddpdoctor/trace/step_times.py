@@ -23,6 +23,8 @@ Steps = Mapping[int, list[TrainingStep]]
 def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
     """The training steps of each rank that show its pace: the same on every rank, none that began a pass.
 
+    A rank that makes more micro-batches of a step is given more to do by the script: it is not slow.
+
     Raises:
         NotMeasured: there are too few, or the devices were simulated.
     """
@@ -42,6 +44,7 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
         row
         for _, row in training_steps(timed)
         if not any(_begins_a_pass(step, begun[rank]) for rank, step in row.items())
+        and len({len(step.backwards) for step in row.values()}) == 1
     ]
     if len(common) < FEWEST_STEPS:
         raise NotMeasured("too few training steps were timed")

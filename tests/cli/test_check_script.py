@@ -243,7 +243,7 @@ class Kept:
 
     @property
     def folder(self) -> str:
-        (folder,) = re.findall(r"^kept:  (.*)$", self.done.out, re.MULTILINE)
+        (folder,) = re.findall(r"^kept:  (.*?)(?: \(.*\))?$", self.done.out, re.MULTILINE)
         return folder
 
     @property

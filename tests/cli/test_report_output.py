@@ -61,7 +61,7 @@ def test_no_number_is_too_long(tmp_path: Path) -> None:
     many = "1" * 5000
     done = shell(COMMAND, tmp_path, MASTER_PORT=many, OMP_NUM_THREADS=many, TMPDIR=str(tmp_path))
     assert (done.returncode, done.stderr) == (1, "")
-    assert "1 failed," in done.stdout
+    assert "1 problem: " in done.stdout
 
 
 def test_a_full_disk_behind_stdout_is_one_line(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_the_action_installs_checks_and_reports(environment, checkout, tmp_path)
     )  # fmt: skip
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "words: ['--lr', '*', '$(touch', 'bad)']" in checked.stderr
-    assert "passed in" in checked.stdout
+    assert "No problem found: " in checked.stdout
     assert len(ElementTree.parse(tmp_path / "report.xml").findall(".//testcase")) == 2
     assert json.loads((tmp_path / "report.sarif").read_text())["version"] == "2.1.0"
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")

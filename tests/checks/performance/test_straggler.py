@@ -10,7 +10,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Finding, Level, Passed, Source, Where
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.training import LineTime, LineTimes
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from tests.support.judging import ask, check
@@ -171,3 +171,18 @@ def test_saves_on_one_rank_now_and_then() -> None:
 def test_too_little_shows_no_pace(fields: dict) -> None:
     with pytest.raises(NotMeasured):
         STRAGGLER.examine_run(timed(lambda rank, i: {"data": 0.09 * rank}, **fields))
+
+
+def test_a_rank_that_makes_more_micro_batches_of_a_step_is_no_straggler() -> None:
+    trace = timed(lambda rank, i: {"forward": 0.01, "code": 0.01 * (rank == 0)})
+    assert found(trace) is not None
+
+    def halved(rank: RankTrace) -> RankTrace:
+        assert rank.recording is not None
+        twice = tuple(replace(it, backwards=it.backwards * 2) for it in rank.recording.steps)
+        assert all(it.backwards for it in twice)
+        return replace(rank, recording=replace(rank.recording, steps=twice))
+
+    first, *others = trace.ranks
+    with pytest.raises(NotMeasured):
+        STRAGGLER.examine_run(replace(trace, ranks=(halved(first), *others)))
