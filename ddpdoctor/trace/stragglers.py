@@ -18,7 +18,7 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.step_times import WORK, Steps, own_time, work
 from ddpdoctor.trace.training import TrainingStep
 
-LEAST_SECONDS = 0.003
+LEAST_SECONDS = 0.004
 """Of a step, below which ranks differ by chance."""
 LEAST_SHARE = 0.02
 """Of a step, from which a loss in the script's own code or in its data matters: that much of each GPU is lost."""
