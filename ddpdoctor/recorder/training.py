@@ -231,7 +231,7 @@ class Training:
         phases = None
         if self.session.detailed:
             spent = {name: seconds - until.get(name, 0.0) for name, seconds in totals.items()}
-            phases = {name: round(seconds, 6) for name, seconds in spent.items() if seconds}
+            phases = {name: round(seconds, 6) for name, seconds in spent.items()}
         return self.session.steps - 1, phases
 
     def _begin_quietly(self) -> None:
