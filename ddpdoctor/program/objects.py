@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ddpdoctor.program import known
 from ddpdoctor.program.calls import Calls
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import FUNCTIONS, File, dotted
+from ddpdoctor.program.files import FUNCTIONS, File, Function, dotted
 from ddpdoctor.program.index import scope_of
 from ddpdoctor.program.points import Entity, Point, Referent
 from ddpdoctor.program.signatures import argument, is_static
@@ -321,40 +321,36 @@ class Objects(Calls):
 
     def _hook_type(self, definition: Definition, file: File) -> str:
         """The class of what a library gives a method that it calls."""
-        function = file.parents[file.parents[definition.node]]
-        of_class = file.class_of(function)
-        if (
-            of_class is None
-            or not isinstance(function, FUNCTIONS)
-            or definition.node not in function.args.args
-        ):
+        function, of_class = _method_of(definition, file)
+        if function is None or of_class is None or definition.node not in function.args.args:
             return ""
-        given = [known.HOOKS[it] for it in self.library_bases(Entity(of_class, file)) if it in known.HOOKS]
+        given = [known.HOOKS[it] for it in self.library_bases(of_class) if it in known.HOOKS]
         position = function.args.args.index(definition.node)
         return given[0][position] if given and position < len(given[0]) else ""
 
     def _is_batch(self, definition: Definition, file: File) -> bool:
         """Whether a library gives a batch of the rank's own."""
-        function = file.parents[file.parents[definition.node]]
-        of_class = file.class_of(function)
-        if (
-            of_class is None
-            or not isinstance(function, FUNCTIONS)
-            or function.args.args[1:2] != [definition.node]
-        ):
+        function, of_class = _method_of(definition, file)
+        if function is None or of_class is None or function.args.args[1:2] != [definition.node]:
             return False
-        return any(
-            function.name in known.DATA_HOOKS.get(it, ()) for it in self.library_bases(Entity(of_class, file))
-        )
+        return any(function.name in known.DATA_HOOKS.get(it, ()) for it in self.library_bases(of_class))
 
     def _class_of_self(self, definition: Definition, file: File) -> Entity | None:
         """The class whose object a method gets as its first parameter."""
-        function = file.parents[file.parents[definition.node]]
-        of_class = file.class_of(function)
-        if of_class is None or not isinstance(function, FUNCTIONS):
+        function, of_class = _method_of(definition, file)
+        if function is None:
             return None
         first = next(iter((*function.args.posonlyargs, *function.args.args)), None)
-        return Entity(of_class, file) if first is definition.node and not is_static(function) else None
+        return of_class if first is definition.node and not is_static(function) else None
+
+
+def _method_of(parameter: Definition, file: File) -> tuple[Function, Entity] | tuple[None, None]:
+    """The method that a parameter belongs to, and its class; nothing of a function that is none."""
+    function = file.parents[file.parents[parameter.node]]
+    of_class = file.class_of(function)
+    if of_class is None or not isinstance(function, FUNCTIONS):
+        return None, None
+    return function, Entity(of_class, file)
 
 
 def _is_container(node: ast.AST | Definition) -> bool:
