@@ -54,8 +54,10 @@ class DataNotSharded(Check):
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.LIGHTNING: "Trainer(use_distributed_sampler=True)    # the default; or your own DistributedSampler",
         Framework.FABRIC: "loader = fabric.setup_dataloaders(loader)",
-        Framework.TRANSFORMERS: "leave get_train_dataloader to the Trainer, or end one of your own with\nreturn "
-        "self.accelerator.prepare(loader)",
+        Framework.TRANSFORMERS: (
+            "leave get_train_dataloader to the Trainer, or end your own with\nreturn "
+            "self.accelerator.prepare(loader)"
+        ),
         Framework.ACCELERATE: "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
         Framework.IGNITE: "loader = idist.auto_dataloader(dataset, batch_size=batch_size, shuffle=True)",
         Framework.RAY: "loader = ray.train.torch.prepare_data_loader(loader)",
@@ -80,7 +82,7 @@ class DataNotSharded(Check):
         indices = shared.indices or {}
         samples = len(set(indices[shared.ranks[0]]))
         return self.fail(
-            f"each of {ranks_phrase(shared.ranks)} draws the same {plural(samples, 'sample')} of "
+            f"{ranks_phrase(shared.ranks)} all train on the same {plural(samples, 'sample')} of "
             f"{shared.loader.dataset}, in {order}",
             why=_why(shared.members),
             fix="sampler = DistributedSampler(dataset)\nloader = DataLoader(dataset, batch_size, sampler=sampler)\n"
@@ -100,8 +102,8 @@ class DataNotSharded(Check):
             if all(equal for equal, _ in pairs) and len({forward.input for _, forward in pairs}) > 1:
                 seed = shared_seed(members, _drawn_from(members), pairs[0][1].time)
                 return self._feeds(group, len(pairs), pairs[0][1], seed)
-            return Passed(f"{ranks_phrase(group)} feed inputs of their own")
-        return Skipped("no DataLoader was used, and too few inputs were seen")
+            return Passed(f"{ranks_phrase(group)} feed different inputs")
+        return Skipped("no DataLoader was used, and too few inputs were recorded")
 
     def _feeds(self, group: tuple[int, ...], steps: int, forward: Forward, seed: Seeded | None) -> Finding:
         return self.fail(
@@ -150,7 +152,7 @@ def _order(shared: SharedPass) -> str | None:
         repeated = shared.same_batches or (shared.one_dataset and not _repeats(shared))
         return "the same order" if repeated else None
     if shared.one_dataset and all(_is_whole(shared, rank) for rank in shared.ranks):
-        return "an order of its own"
+        return "different orders"
     return None
 
 

@@ -51,7 +51,7 @@ class DatasetDiffers(Check):
             return differing
         first = divided[0]
         if first.one_dataset is None:
-            return Skipped(f"{first.loader.dataset} does not show what it holds, only its length")
+            return Skipped(f"the samples of {first.loader.dataset} cannot be compared, only its length")
         return Passed(f"{first.loader.dataset} has the same {first.loader.samples} samples on every rank")
 
     def _differs(self, shared: SharedPass) -> Finding | None:

@@ -19,7 +19,7 @@ _MOST = 624
 _LOADING = ("torch", "numpy", "python")
 _AFTER_WRAP = "torch.manual_seed(seed + dist.get_rank())    # after the model was made and wrapped"
 _SEEDED_BY = {"torch": "torch.manual_seed", "numpy": "numpy.random.seed", "python": "random.seed"}
-_CHOICES = "Where ranks have to choose the same branch or size, leave the global seed alike for that."
+_CHOICES = "Keep the global seed equal where ranks have to choose the same branch or size."
 _GENERATOR = (
     "generator = torch.Generator(device).manual_seed(seed + dist.get_rank())    # once, before the loop\n"
     f"noise = torch.randn(shape, generator=generator, device=device)\n{_CHOICES}"
@@ -88,10 +88,10 @@ class SameRandomStream(Check):
                 for ranks in reversed(by_ranks)
             ]
         if looked_at:
-            return Passed(f"each rank draws random numbers of its own: {', '.join(looked_at)}")
+            return Passed(f"each rank draws different random numbers: {', '.join(looked_at)}")
         return Skipped(
-            "neither dropout, nor loading of samples, nor a training step draws from the global random streams for "
-            "each sample; generators of the script's own are not compared"
+            "neither dropout, nor loading of samples, nor a training step draws from the global "
+            "random streams for each sample; the script's own generators are not compared"
         )
 
     def _finding(self, alike: list[_Alike], recordings: Mapping[int, Recording]) -> Finding:
@@ -131,7 +131,7 @@ def _dropout(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Iter
         "torch",
         forward.time,
         f"{ranks_phrase(ranks)} draw the same dropout masks in each of {plural(len(states), 'training step')}",
-        "Every rank was given the same seed, so the n-th sample of each rank gets the same mask.",
+        "All ranks use the same seed, so the n-th sample of each rank gets the same mask.",
         _AFTER_WRAP,
         forward.at,
         (f"random state {forward.random} before the first forward{_line(forward.at)}",),
@@ -167,8 +167,8 @@ def _in_steps(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Ite
                 row[ranks[0]].time,
                 f"{ranks_phrase(ranks)} draw the same random numbers from {stream} in each of "
                 f"{plural(len(steps), 'training step')}, {place}",
-                "Every rank was given the same seed, so the n-th sample of each rank gets the same noise or time "
-                "step, and a batch of all ranks holds less randomness than it seems to.",
+                "All ranks use the same seed, so the n-th sample of each rank gets the same noise or "
+                "time step, and a batch of all ranks holds less randomness than it seems to.",
                 _NUMPY if stream == "numpy" else _GENERATOR,
                 at,
                 (f"{stream} moved from state {first.began} to {first.ended} {place}{_line(at)}",),
@@ -223,7 +223,7 @@ def _of_loader(
         seeded,
         next(iter(shared.passes.values())).begin,
         f"{who} of {ranks_phrase(shared.ranks)} draw the same random numbers from {stream}",
-        f"{why}, so the n-th sample of each rank is augmented alike.",
+        f"{why}, so the n-th sample of each rank gets the same augmentation.",
         f"{_SEEDED_BY[seeded]}(seed + dist.get_rank())    # before the loop over the loader",
         shared.at,
         evidence,

@@ -43,7 +43,7 @@ class SamplerReplaced(Check):
             return Skipped("no DataLoader was used to train")
         replaced = by_line(on_each_rank(trained, _replaced))
         return [self._replaced(loaders, trained) for loaders in replaced] or Passed(
-            "every training loader draws from the sampler that it was given"
+            "every training loader uses the sampler that it was given"
         )
 
     def _replaced(self, loaders: Mapping[int, Loader], trained: Mapping[int, Recording]) -> Finding:
@@ -51,7 +51,7 @@ class SamplerReplaced(Check):
         given = _given(trained[rank], loader)
         draws = loader.sampler.name if loader.sampler else "another sampler"
         return self.warn(
-            f"{draws} draws for {ranks_phrase(loaders)} in place of the {given} that the script made",
+            f"{ranks_phrase(loaders)} train with {draws} instead of the {given} that the script made",
             why="A framework replaced the sampler by one that divides samples among ranks and ignores the "
             "weights, buckets or order of the original.",
             fix="Trainer(use_distributed_sampler=False)    # Lightning; and divide inside the sampler",

@@ -45,9 +45,10 @@ class SamplerWrongRank(Check):
         raised = raised_as(trace, *self.raises)
         if raised:
             return self.fail(
-                f"DistributedSampler refuses the rank of {ranks_phrase(raised)}: there are fewer num_replicas",
-                why="num_replicas is that of one node, or a constant, and the rank is the one in the whole job. Ranks "
-                "whose number it does not reach fail here, and the others share the data without them.",
+                f"DistributedSampler rejects the rank of {ranks_phrase(raised)}: num_replicas is too small",
+                why="num_replicas is the size of one node, or a constant, and the rank counts over the "
+                "whole job. Ranks from num_replicas on fail here, and the others divide the data "
+                "without them.",
                 fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
                 **raised_by(trace, raised, ranks=raised),
             )
@@ -65,8 +66,8 @@ class SamplerWrongRank(Check):
     def _wrong(self, shared: SharedPass, wrong: Mapping[int, Sampler]) -> Finding:
         rank, sampler = next(iter(wrong.items()))
         return self.fail(
-            f"{sampler.name} of rank {rank} draws as rank {sampler.rank} of {sampler.replicas}, in a group "
-            f"of {len(shared.members)} in which it is rank {shared.members.index(rank)}",
+            f"the {sampler.name} of rank {rank} uses rank {sampler.rank} of {sampler.replicas}, and "
+            f"it is rank {shared.members.index(rank)} of {len(shared.members)} in its group",
             why="The sampler takes every num_replicas-th sample, beginning with the rank-th. "
             f"{_consequence(shared)} Nothing fails.",
             fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",

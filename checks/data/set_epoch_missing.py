@@ -64,10 +64,10 @@ class SetEpochMissing(Check):
     title = "samplers shuffle differently in each epoch"
     fix_with: ClassVar[Mapping[Framework, str]] = {
         Framework.FABRIC: "loader.sampler.set_epoch(epoch)    # before each loop over the loader",
-        Framework.ACCELERATE: "loader.set_epoch(epoch)    # of what prepare returned, before each loop over it",
+        Framework.ACCELERATE: "loader.set_epoch(epoch)    # the loader that prepare returned, before each loop over it",
         Framework.IGNITE: "@trainer.on(Events.EPOCH_STARTED)\ndef set_epoch(engine):\n    "
         "loader.sampler.set_epoch(engine.state.epoch)",
-        Framework.RAY: "loader.sampler.set_epoch(epoch)    # of the loader that prepare_data_loader returned",
+        Framework.RAY: "loader.sampler.set_epoch(epoch)    # the loader that prepare_data_loader returned",
     }
     measurements = ("sampler",)
 
@@ -76,12 +76,14 @@ class SetEpochMissing(Check):
         stuck = [rank for rank, value in values.items() if value["epoch_1"] == value["epoch_0"]]
         if stuck:
             order = "the same order after set_epoch(1) as in epoch 0"
-            return self._sampler_broken(stuck, order, "Without an effect of set_epoch, all epochs are alike.")
+            return self._sampler_broken(
+                stuck, order, "set_epoch has no effect, so all epochs use the same order."
+            )
         unstable = [rank for rank, value in values.items() if value["again"] != value["epoch_0"]]
         if unstable:
             order = "a different order in a second pass of the same epoch"
             return self._sampler_broken(
-                unstable, order, "Where it depends on something else, shards overlap."
+                unstable, order, "The shards of ranks overlap if it depends on anything else."
             )
         return Passed("DistributedSampler shuffles anew after set_epoch, and repeats its order without it")
 
@@ -105,18 +107,20 @@ class SetEpochMissing(Check):
             return Skipped(none)
         first = shuffled[0][1]
         return Passed(
-            f"{len(first.passes)} training passes over {first.loader.dataset} have orders of their own"
+            f"each of {len(first.passes)} training passes over {first.loader.dataset} has a different order"
         )
 
     def _repeats(self, loops: Sequence[tuple[int, "Loop"]]) -> Finding:
         """Of the DataLoaders that one line of the script iterates."""
         loop = loops[0][1]
-        epoch = f", epoch {loop.epochs[0]} in each" if loop.epochs[0] is not None else ""
         loaders = len({_key(loop) for _, loop in loops})
-        who = f"{loop.sampler_name} gives" if loaders == 1 else f"the samplers of {loaders} DataLoaders give"
+        over = f" over each of {loaders} DataLoaders" if loaders > 1 else ""
+        count = "both" if len(loop.passes) == 2 else f"all {len(loop.passes)}"
+        sampler = loop.samplers[0].name if loop.samplers[0] else "the sampler"
+        unchanged = "" if loop.epochs[0] is None else f": set_epoch never changed the epoch of {sampler}"
         return self.fail(
-            f"{who} {ranks_phrase(rank for rank, _ in loops)} the same order in each of "
-            f"{len(loop.passes)} training passes{epoch}",
+            f"{count} training passes{over} use the same shuffle order on "
+            f"{ranks_phrase(rank for rank, _ in loops)}{unchanged}",
             why="The order is drawn from seed + epoch, and the epoch did not change. Every pass has the same "
             "batches in the same order, and every rank sees the same part of the data again and again.",
             **_fields(loops, lambda loop: f"each pass begins with samples {loop.begins_with}"),
@@ -126,9 +130,10 @@ class SetEpochMissing(Check):
         """Of the DataLoaders whose batches a line keeps."""
         loop, ranks = loops[0][1], ranks_phrase(rank for rank, _ in loops)
         return self.fail(
-            f"{ranks} train on the batches of one pass over {loop.loader.dataset} again and again, in the same order",
-            why="What goes over the DataLoader keeps its batches, as itertools.cycle does. The sampler is not asked "
-            "again, so every rank sees the same part of the data in the same batches, and set_epoch has no effect.",
+            f"{ranks} repeat the batches of the first pass over {loop.loader.dataset}, in the same order",
+            why="The loop keeps the batches of the first pass, as itertools.cycle does. The "
+            "sampler never draws a new order, so every rank sees the same part of the data in "
+            "the same batches, and set_epoch has no effect.",
             **{
                 **_fields(loops, lambda loop: f"the pass begins with samples {loop.begins_with}"),
                 "fix": _FOREVER,
@@ -171,11 +176,6 @@ class Loop:
     def samplers(self) -> list[Sampler | None]:
         """The sampler as it was in each pass."""
         return [pass_.sampler for pass_ in self.passes]
-
-    @property
-    def sampler_name(self) -> str:
-        """As a headline names it."""
-        return self.samplers[0].name if self.samplers[0] else "the sampler"
 
     @property
     def epochs(self) -> list[int | None]:

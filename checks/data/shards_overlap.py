@@ -17,10 +17,13 @@ _SET_EPOCH = "sampler.set_epoch(epoch)    # on every rank, at the beginning of e
 _SAMPLER_SEED = "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank"
 _RANDOM_SEED = "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen"
 _ONE_ORDER = {
-    Draw.RANDOM: "random.Random(0).shuffle(names)    # one seed on every rank, before each cuts out its part\n"
-    "sampler = DistributedSampler(dataset)    # or the whole dataset on every rank, which this divides",
-    Draw.SET: "names = sorted(names)    # one order on every rank, before each cuts out its part",
-    Draw.FOLDER: "names = sorted(names)    # one order on every rank, before each cuts out its part",
+    Draw.RANDOM: (
+        "random.Random(0).shuffle(names)    # the same seed on every rank, before each takes "
+        "its part\nsampler = DistributedSampler(dataset)    # or give every rank the whole "
+        "dataset, which this divides"
+    ),
+    Draw.SET: "names = sorted(names)    # the same order on every rank, before each takes its part",
+    Draw.FOLDER: "names = sorted(names)    # the same order on every rank, before each takes its part",
 }
 
 
@@ -101,7 +104,7 @@ class ShardsOverlap(Check):
         indices = shared.indices or {}
         drawn = len({index for shard in indices.values() for index in shard})
         cause, fix = (
-            ("each rank cuts its part out of an order of its own", _ONE_ORDER[draw.kind])
+            ("each rank takes its part from a different order", _ONE_ORDER[draw.kind])
             if draw
             else _cause(shared)
         )
@@ -129,8 +132,8 @@ class ShardsOverlap(Check):
         return self.fail(
             f"{ranks_phrase(shared.ranks)} share {len(equal)} of the {len(set().union(*drawn.values()))} samples of "
             f"{shared.loader.dataset} they draw first",
-            why="Each rank cuts its part out of an order of its own, where all have to cut up one order. So some "
-            "samples are trained on twice in an epoch, and others not at all.",
+            why="Each rank takes its part from a different order of the samples, so the parts "
+            "overlap: some samples are trained on twice in an epoch, and others not at all.",
             fix=_ONE_ORDER[draw.kind],
             **_fields(shared, evidence, draw),
         )
@@ -166,7 +169,7 @@ def _cause(shared: SharedPass) -> tuple[str, str]:
     if len({sampler.epoch for sampler in shared.samplers.values()}) > 1:
         return "their samplers are in different epochs", _SET_EPOCH
     seeded = len(seeds) > 1 and None not in seeds
-    return "each rank divides an order of its own", _RANDOM_SEED if seeded else _SAMPLER_SEED
+    return "each rank divides a different order", _RANDOM_SEED if seeded else _SAMPLER_SEED
 
 
 def _some(indices: Iterable[int]) -> str:

@@ -46,9 +46,9 @@ class StreamNotSharded(Check):
         if repeated := by_loader(rounds, _is_repeated):
             return [self._same(shared) for shared, _ in repeated]
         if not all(pass_.content or pass_.workers for pass_ in rounds[0].passes.values()):
-            return Skipped("what the stream yields was not seen")
+            return Skipped("the samples of the stream were not recorded")
         return Passed(
-            f"{ranks_phrase(rounds[0].ranks)} get batches of their own from {rounds[0].loader.dataset}"
+            f"{ranks_phrase(rounds[0].ranks)} get different batches from {rounds[0].loader.dataset}"
         )
 
     def _same(self, shared: SharedPass) -> Finding:
@@ -56,8 +56,9 @@ class StreamNotSharded(Check):
         batches = plural(batches_seen, "batch") if shared.same_batches else "samples"
         return self.fail(
             f"{ranks_phrase(shared.ranks)} get the same first {batches} from the stream {shared.loader.dataset}",
-            why="A sampler cannot divide an IterableDataset, and this one yields the same to every rank. "
-            f"{len(shared.members)} ranks do {len(shared.members)} times the work of one and learn no more from it.",
+            why="A sampler cannot divide an IterableDataset, and this one yields the same samples "
+            f"to every rank. {len(shared.members)} ranks do {len(shared.members)} times the "
+            "work of one and learn no more from it.",
             fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
             "first = dist.get_rank() * workers + worker\n"
             "yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)",

@@ -31,7 +31,7 @@ class TooFewSamples(Check):
     """
 
     code = "DD112"
-    title = "each rank has samples and batches of its own"
+    title = "the dataset has samples and a batch for every rank"
     explained_by = ("DD105", "DD106", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -50,12 +50,17 @@ class TooFewSamples(Check):
 
     def _empty(self, shared: SharedPass) -> Finding:
         loader = shared.loader
-        dropped = f" and drop_last drops what is no batch of {loader.batch_size}" if loader.drop_last else ""
+        dropped = (
+            f" and drop_last drops what does not fill a batch of {loader.batch_size}"
+            if loader.drop_last
+            else ""
+        )
         return self.fail(
             f"a training pass over {loader.dataset} has no batch on {ranks_phrase(shared.ranks)}",
-            why=f"{plural(loader.samples or 0, 'sample')} are too few for {plural(len(shared.members), 'rank')}:"
-            f" the part of each is empty, or smaller than a batch{dropped}. The loop body never runs, so the weights "
-            "stay as they were, and nothing fails.",
+            why=f"{plural(loader.samples or 0, 'sample')} are too few for "
+            f"{plural(len(shared.members), 'rank')}: each rank's part is empty, or smaller than "
+            f"a batch{dropped}. The loop body never runs, so the weights stay as they were, and "
+            "nothing fails.",
             fix="batch_size = max(1, global_batch_size // dist.get_world_size())    # or more data, or fewer ranks",
             **shared.fields(
                 {rank: loader.samples for rank, loader in shared.loaders.items()},
@@ -68,8 +73,9 @@ class TooFewSamples(Check):
         name = next(iter(shared.samplers.values())).name
         return self.warn(
             f"{shared.loader.dataset} has {plural(samples, 'sample')} for {plural(ranks, 'rank')}",
-            why=f"{name} gives every rank as many, so it repeats samples: {ranks - samples} ranks train on a sample "
-            "that another rank trains on, too. They add work and no information, and the repeated samples count more.",
+            why=f"{name} gives every rank the same number of samples, so it repeats some: "
+            f"{ranks - samples} ranks train on a sample that another rank trains on, too. They "
+            "add work and no information, and the repeated samples count more.",
             fix="more data, or fewer ranks; DistributedSampler(dataset, drop_last=True) would leave every rank without",
             **shared.fields(shared.samplers, lambda sampler: f"{sampler.name}, total_size {sampler.total}"),
         )

@@ -91,7 +91,11 @@ class WorkerDuplicates(Check):
             f"from {stream}",
             why="Every worker began with the same state of this generator, and the dataset draws from it, so "
             "all workers augment their samples in the same way. "
-            + ("Each has a copy of it." if "." in stream else "worker_init_fn gives them one seed."),
+            + (
+                "Each has a copy of it."
+                if "." in stream
+                else "worker_init_fn gives all of them the same seed."
+            ),
             fix=_OWN_SEED if "." in stream else _SEED,
             ranks=tuple(alike),
             where=loader.at or pass_.at,

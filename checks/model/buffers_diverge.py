@@ -57,8 +57,8 @@ class BuffersDiverge(Check):
         return self.warn(
             f"update_bn computes the BatchNorm statistics on {ranks_phrase(row)} from each rank's own part of the "
             "data",
-            why="update_bn knows nothing of other ranks. The averaged model has other statistics on each rank, and the "
-            "checkpoint those of one part.",
+            why="update_bn uses the data of one rank only. The averaged model has different "
+            "statistics on each rank, and the checkpoint has those of one rank.",
             fix="for buffer in averaged.buffers():    # after update_bn, on every rank\n"
             "    if buffer.is_floating_point():\n        dist.all_reduce(buffer, op=dist.ReduceOp.AVG)",
             evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)),),
@@ -79,10 +79,11 @@ class BuffersDiverge(Check):
     def _diverge(self, wrapper: Wrapper, row: Mapping[int, Buffers]) -> Finding:
         first, unequal = next(iter(row.values())), _differing(row)
         return self.fail(
-            f"{ranks_phrase(row)} evaluate {wrapper.module} with buffers of their own: "
+            f"{ranks_phrase(row)} evaluate {wrapper.module} with different buffers: "
             f"{differ(len(unequal), len(first.digests), 'buffer')}",
-            why="broadcast_buffers=False leaves every rank with the statistics of its own data. What one "
-            "rank measures is not what another would, and the checkpoint holds the buffers of one.",
+            why="With broadcast_buffers=False every rank keeps the statistics of its own data. "
+            "Ranks measure different results with the same weights, and the checkpoint has the "
+            "buffers of one rank.",
             fix="for buffer in model.buffers():    # before evaluating\n    dist.broadcast(buffer, src=0)",
             ranks=tuple(row),
             where=wrapper.at or first.at,

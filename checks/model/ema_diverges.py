@@ -89,8 +89,10 @@ class EmaDiverges(Check):
 
     def _copied_back(self, first: Difference) -> Finding:
         return self.fail(
-            f"{ranks_phrase(first.moved)} alone took the weights of an averaged copy, before step {first.update.index}",
-            why="The other ranks kept theirs. DDP averages gradients and never weights, so replicas differ for good.",
+            f"only {ranks_phrase(first.moved)} took the weights of an averaged copy, before step "
+            f"{first.update.index}",
+            why="The other ranks kept theirs. DDP averages gradients and never weights, so the "
+            "replicas stay different.",
             fix="for parameter, average in zip(model.parameters(), ema.parameters()):    # on every rank\n"
             "    parameter.data.copy_(average)\nor evaluate the copy itself",
             ranks=first.ranks,

@@ -39,7 +39,7 @@ class LearningRateScaled(Check):
     """
 
     code = "DD230"
-    title = "training begins with a learning rate that the optimizer bears"
+    title = "the initial learning rate is not too high"
     explained_by = ("DD208",)
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -63,9 +63,10 @@ class LearningRateScaled(Check):
         self, name: str, step: OptimizerStep, rate: float, ranks: int, group: Mapping[int, Recording]
     ) -> Finding:
         return self.warn(
-            f"{name} begins with a learning rate of {rate:.4g}, {rate / ranks:.3g} for each of {plural(ranks, 'rank')}",
-            why=f"The rate was multiplied by the number of ranks. {name} does not bear more than about "
-            f"{LARGEST[name]:g} in its first updates: the loss jumps, or turns NaN.",
+            f"the initial learning rate of {name} is {rate:.4g}, {rate / ranks:.3g} for each of "
+            f"{plural(ranks, 'rank')}",
+            why=f"The rate was multiplied by the number of ranks. With {name}, more than about "
+            f"{LARGEST[name]:g} in the first updates makes the loss jump, or turn NaN.",
             fix="lr = base * math.sqrt(dist.get_world_size())    # Adam; and for every optimizer a warm-up:\n"
             "warmup = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=1000)",
             ranks=tuple(group),

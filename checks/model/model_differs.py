@@ -12,8 +12,9 @@ from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 
 _WHY = (
-    "DDP compares the number and the shapes of all ranks' parameters before it begins. The model was built "
-    "from a value that differs, such as a count from the rank's own data, or failed to be built on one."
+    "DDP compares the number and the shapes of all ranks' parameters before it begins. The "
+    "model was built from a value that differs between ranks, such as a count from the "
+    "rank's own data, or building it failed on one rank."
 )
 _FIX = (
     "classes = torch.tensor(count, device=device)    # what the model is built from, when it is counted from data\n"
@@ -81,7 +82,8 @@ class ModelDiffers(Check):
         other = next(rank for rank in row if rank not in odd)
         first, reference = row[odd[0]], row[other]
         return self.fail(
-            f"{first.module} on {ranks_phrase(odd)} is not the one on rank {other}: {_difference(first, reference)}",
+            f"{first.module} on {ranks_phrase(odd)} differs from the one on rank {other}: "
+            f"{_difference(first, reference)}",
             why="DDP pairs the parameters of all ranks by position. It raises an error where counts or shapes "
             "differ, and averages unrelated parameters where only the order differs.",
             fix=_FIX,
@@ -112,7 +114,7 @@ def _difference(wrapper: Wrapper, reference: Wrapper) -> str:
     for key, parameter in mine.items():
         if _signature(parameter) != _signature(theirs[key]):
             return f"{key} is {_described(parameter)}, not {_described(theirs[key])}"
-    return f"its {len(mine)} parameters stand in another order"
+    return f"its {len(mine)} parameters are in a different order"
 
 
 def _more(mine: Mapping[str, Parameter], theirs: Mapping[str, Parameter]) -> str:

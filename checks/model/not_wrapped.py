@@ -60,7 +60,7 @@ class NotWrapped(Check):
         made = made_at(group, next(iter(first.taken.values())).optimizer)
         where = _left_out_wrap(group, first.where) or made or first.where
         return self.fail(
-            f"{ranks_phrase(ranks)} train without DistributedDataParallel, each a model of its own: "
+            f"{ranks_phrase(ranks)} train without DistributedDataParallel: "
             f"{differ(len(after), count, 'parameter')} after step {first.index}",
             why="The model was not wrapped, and no collective carried gradients or weights. Every rank "
             "updates its own copy with its own data.",

@@ -43,7 +43,7 @@ class ParametersOutsideDdp(Check):
         if not any(recording.wrappers for group in groups for recording in group.values()):
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         outside = [self._outside(group, apart) for group in groups for apart in _trained_apart(group)]
-        return outside or Passed("no parameter outside a wrapper was trained on its own data by each rank")
+        return outside or Passed("no parameter outside a wrapper was trained on different data by the ranks")
 
     def _outside(self, group: Group, apart: Sequence[tuple[Update, tuple[str, ...]]]) -> Finding:
         """Of the parameters of one optimizer."""

@@ -61,10 +61,10 @@ class SchedulerSteps(Check):
         late = tuple(rank for rank, count in totals.items() if count < most)
         called = _calls(recordings[next(rank for rank in totals if rank not in late)], scheduler)[0]
         return self.fail(
-            f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and {most} times "
-            "on the others",
-            why="A scheduler changes the learning rate of its own rank only. Ranks that step it unequally "
-            "take unequal steps with equal gradients, and their weights drift apart.",
+            f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and "
+            f"{most} times on the other ranks",
+            why="A scheduler changes the learning rate of its own rank only. With different "
+            "learning rates, equal gradients make different steps, and the weights drift apart.",
             fix="scheduler.step()    # on every rank, under no condition that differs between ranks",
             ranks=late,
             where=called.at,

@@ -42,7 +42,7 @@ _AVERAGE_AT_INTERVALS = (
 )
 _BY_HOOK = "The gradients of this step were not the same on every rank: DDP leaves averaging to the hook {}."
 _TAKEN_BY_GRAD = (
-    "torch.autograd.grad took the gradients, and DDP's hooks do not run in it: they were each rank's own."
+    "torch.autograd.grad took the gradients, and DDP's hooks do not run in it, so they were not averaged."
 )
 
 
@@ -132,8 +132,9 @@ class WeightsDiffer(Check):
         return self.fail(
             f"the weights of {ranks_phrase(unequal)} differ from rank 0's {first['when']}: "
             f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
-            why="DDP sends rank 0's weights in its constructor and averages gradients in every step. Here replicas of "
-            "a model of ddpdoctor's own came out unequal, so every rank would train a model of its own.",
+            why="DDP sends rank 0's weights in its constructor and averages gradients in every "
+            "step. Here replicas of ddpdoctor's test model became different, so every rank "
+            "would train a different model.",
             fix=REINSTALL_TORCH,
             ranks=tuple(unequal),
             evidence=by_state(unequal, lambda value: f"{_shown(value)} ({value['when']})"),
@@ -170,7 +171,7 @@ class WeightsDiffer(Check):
             why=(
                 _TAKEN_BY_GRAD if first.call else "No optimizer of torch changed them, the script itself did."
             )
-            + " DDP averages the gradients of a backward and never weights, so each rank trains a model of its own.",
+            + " DDP averages the gradients of a backward and never weights, so each rank trains a different model.",
             fix=_AVERAGE,
             ranks=tuple(row),
             where=first.call.at if first.call else forward.at,
@@ -189,8 +190,9 @@ class WeightsDiffer(Check):
         return self.fail(
             f"weights that {ranks_phrase(owners)} alone {verb(owners, 'updates', 'update')} stay different on the "
             f"other ranks: {len(first.keys)} of {parameters}, {listing(first.keys, 2)}",
-            why="The optimizer of each rank holds a part of the parameters, and the script sends its results to the "
-            "others. These it does not send, so each rank trains another model.",
+            why="The optimizer of each rank holds a part of the parameters, and the script sends "
+            "its results to the others. It does not send these, so each rank trains a "
+            "different model.",
             fix="for owner, part in enumerate(parts):\n    for parameter in part:    # all of them\n"
             "        dist.broadcast(parameter.data, src=owner)",
             ranks=tuple(owners),

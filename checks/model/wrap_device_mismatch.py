@@ -50,7 +50,7 @@ class WrapDeviceMismatch(Check):
         Message(
             r"DistributedDataParallel device_ids and output_device arguments only work with single-device",
             "torch",
-            headline=_FAILED + "device_ids is given, and the module's parameters lie elsewhere",
+            headline=_FAILED + "device_ids is given, and the module's parameters are on another device",
             why="device_ids tells DDP on which GPU the module is. Here its parameters are on the CPU, or on several "
             "devices.",
             fix="model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])    # on a GPU\n"
@@ -66,7 +66,7 @@ class WrapDeviceMismatch(Check):
         Message(
             r"DistributedDataParallel's input module must be on the same type of devices",
             "torch",
-            headline=_FAILED + "the module lies partly on the CPU and partly on a GPU",
+            headline=_FAILED + "the module is partly on the CPU and partly on a GPU",
             why="A part of it was made, or replaced, after the rest had been moved.",
             fix="model = model.to(device)    # the whole of it, right before the wrap",
         ),
@@ -77,7 +77,7 @@ class WrapDeviceMismatch(Check):
             return finding
         elsewhere = by_line(on_each_rank(trace.wrapped(), _elsewhere))
         return [self._elsewhere(of_line) for of_line in elsewhere] or Passed(
-            "every module lies where its wrapper expects it"
+            "every module is on the device that its wrapper expects"
         )
 
     def _given_a_number(self, trace: Trace) -> Finding | None:

@@ -292,10 +292,10 @@ CASES = {
     ),
     "right_data": Case(RUN_DATA, {}),
     "not_sharded": Case(
-        (*RUN_DATA, "not_sharded"), {"DD101": "each of ranks 0-3 draws the same 200 samples "}
+        (*RUN_DATA, "not_sharded"), {"DD101": "ranks 0-3 all train on the same 200 samples "}
     ),
     "order_repeated": Case(
-        (*RUN_DATA, "order_repeated"), {"DD103": "DistributedSampler gives ranks 0-3 the same order in each "}
+        (*RUN_DATA, "order_repeated"), {"DD103": "training passes use the same shuffle order on ranks 0-3"}
     ),
     "order_of_each_rank": Case(
         (*RUN_DATA, "order_of_each_rank"), {"DD104": "ranks 0-3 share 50 of the 144 samples they draw "}

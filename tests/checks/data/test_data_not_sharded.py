@@ -24,7 +24,7 @@ def unsharded(order_of=lambda rank: SHUFFLED[0], *, loader=SAME, sampler=RANDOM,
 def test_the_same_order_on_every_rank():
     finding = only_finding("DD101", Source.RUN, unsharded())
     assert finding.headline == (
-        "each of ranks 0-1 draws the same 8 samples of TensorDataset, in the same order"
+        "ranks 0-1 all train on the same 8 samples of TensorDataset, in the same order"
     )
     assert finding.ranks == (0, 1)
     assert finding.where == where(40)
@@ -33,7 +33,7 @@ def test_the_same_order_on_every_rank():
 
 def test_the_whole_dataset_in_an_order_of_each_ranks_own():
     finding = only_finding("DD101", Source.RUN, unsharded(lambda rank: SHUFFLED[rank]))
-    assert finding.headline.endswith("draws the same 8 samples of TensorDataset, in an order of its own")
+    assert finding.headline.endswith("all train on the same 8 samples of TensorDataset, in different orders")
 
 
 def test_equal_batches_stand_for_a_content_that_was_not_seen():
@@ -77,7 +77,7 @@ def test_equal_samples_by_number_stand_for_a_content_that_was_not_seen():
 
     unseen = {"samples": 8, "content": None}
     trace = unsharded(lambda rank: SHUFFLED[rank], loader=unseen, change=seen)
-    assert "in an order of its own" in only_finding("DD101", Source.RUN, trace).headline
+    assert "in different orders" in only_finding("DD101", Source.RUN, trace).headline
 
 
 def test_samples_made_at_random_by_each_rank_are_right():

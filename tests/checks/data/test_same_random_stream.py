@@ -52,7 +52,7 @@ def test_one_state_on_every_rank_is_information():
 
 def test_states_of_their_own_pass():
     verdict = passed("DD109", Source.RUN, dropping(lambda index, rank: f"state {index} of {rank}"))
-    assert verdict.text == "each rank draws random numbers of its own: dropout"
+    assert verdict.text == "each rank draws different random numbers: dropout"
 
 
 def test_noise_that_is_alike_on_every_rank():
@@ -85,7 +85,7 @@ def test_the_seed_that_all_ranks_share_is_the_line_to_change(value, line):
 )
 def test_noise_of_each_rank_passes(drawn):
     verdict = passed("DD109", Source.RUN, drawing(drawn))
-    assert verdict.text == "each rank draws random numbers of its own: what a training step draws"
+    assert verdict.text == "each rank draws different random numbers: what a training step draws"
 
 
 def test_a_number_for_the_whole_batch_may_have_to_be_alike():

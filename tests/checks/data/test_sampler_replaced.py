@@ -23,7 +23,7 @@ def test_a_weighted_sampler_that_was_replaced():
     finding = only_finding("DD110", Source.RUN, replaced("WeightedRandomSampler"))
     assert finding.level is Level.WARN
     assert finding.headline == (
-        "DistributedSampler draws for ranks 0-1 in place of the WeightedRandomSampler that the script made"
+        "ranks 0-1 train with DistributedSampler instead of the WeightedRandomSampler that the script made"
     )
     assert finding.where == where(40)
 

@@ -24,7 +24,7 @@ def claiming(*places, world_size=None, change=None, content_of=lambda rank: "c0f
 def test_a_local_rank_where_the_rank_belongs():
     finding = only_finding("DD105", Source.RUN, claiming((0, 4), (1, 4), (0, 4), (1, 4)))
     assert finding.headline == (
-        "DistributedSampler of rank 2 draws as rank 0 of 4, in a group of 4 in which it is rank 2"
+        "the DistributedSampler of rank 2 uses rank 0 of 4, and it is rank 2 of 4 in its group"
     )
     assert finding.ranks == (2, 3)
     assert finding.where == where(38)
@@ -38,7 +38,7 @@ def test_the_gpus_of_one_node_for_all_ranks():
 
 def test_a_rank_asked_for_before_there_is_a_group():
     finding = only_finding("DD105", Source.RUN, claiming((0, 1), (0, 1)))
-    assert "of rank 0 draws as rank 0 of 1, in a group of 2" in finding.headline
+    assert "of rank 0 uses rank 0 of 1, and it is rank 0 of 2 in its group" in finding.headline
 
 
 def test_too_many_parts():
@@ -96,7 +96,7 @@ def test_a_rank_that_the_sampler_refuses():
     said = Raised("ValueError", "Invalid rank 1, rank should be in the interval [0, 0]", 1.0, at=where(38))
     trace = recorded(change=lambda rank, one: replace(one, raised=said) if rank else one)
     finding = only_finding("DD105", Source.RUN, trace)
-    assert finding.headline == "DistributedSampler refuses the rank of rank 1: there are fewer num_replicas"
+    assert finding.headline == "DistributedSampler rejects the rank of rank 1: num_replicas is too small"
     assert (finding.where, finding.ranks) == (where(38), (1,))
 
 
@@ -115,5 +115,5 @@ def test_a_rank_has_its_place_among_those_that_were_not_recorded_too():
     passed("DD105", Source.RUN, some_of((4, 5, 6, 7), 8, lambda rank: (rank, 8)))
     finding = only_finding("DD105", Source.RUN, some_of((0, 8, 63), 64, lambda rank: (rank % 8, 8)))
     assert finding.headline == (
-        "DistributedSampler of rank 0 draws as rank 0 of 8, in a group of 64 in which it is rank 0"
+        "the DistributedSampler of rank 0 uses rank 0 of 8, and it is rank 0 of 64 in its group"
     )

@@ -43,7 +43,8 @@ def looping(*epochs, batch_size=2, **fields):
 def test_an_epoch_that_never_changes():
     finding = only_finding("DD103", Source.RUN, looping(0, 0, 0))
     assert finding.headline == (
-        "DistributedSampler gives ranks 0-1 the same order in each of 3 training passes, epoch 0 in each"
+        "all 3 training passes use the same shuffle order on ranks 0-1: "
+        "set_epoch never changed the epoch of DistributedSampler"
     )
     assert finding.level is Level.FAIL
     assert finding.where == where(45)
@@ -60,7 +61,7 @@ def test_set_epoch_that_comes_one_pass_late():
 
 def test_orders_of_their_own_pass():
     assert passed("DD103", Source.RUN, recorded()).text == (
-        "2 training passes over TensorDataset have orders of their own"
+        "each of 2 training passes over TensorDataset has a different order"
     )
 
 
@@ -150,7 +151,8 @@ def test_two_samplers_that_one_loop_draws_from_are_one_finding():
 
     finding = only_finding("DD103", Source.RUN, recorded(change=change))
     assert finding.headline == (
-        "the samplers of 2 DataLoaders give ranks 0-1 the same order in each of 3 training passes, epoch 0 in each"
+        "all 3 training passes over each of 2 DataLoaders use the same shuffle order on ranks 0-1: "
+        "set_epoch never changed the epoch of DistributedSampler"
     )
     assert [subject.name for subject in finding.about] == ["train.py:40", "train.py:41"]
 
@@ -207,7 +209,7 @@ def cycled(*inputs, **fields):
 def test_batches_of_one_pass_that_come_again_and_again():
     finding = only_finding("DD103", Source.RUN, cycled("a", "b", "a", "b"))
     assert finding.headline == (
-        "ranks 0-1 train on the batches of one pass over TensorDataset again and again, in the same order"
+        "ranks 0-1 repeat the batches of the first pass over TensorDataset, in the same order"
     )
     assert finding.where == where(45)
 

@@ -33,7 +33,7 @@ def test_seeds_that_differ():
 
 def test_each_rank_divides_an_order_of_its_own():
     finding = only_finding("DD104", Source.RUN, divided((0, 1, 2), (2, 3, 4), (4, 5, 6), samples=9))
-    assert "each rank divides an order of its own" in finding.why
+    assert "each rank divides a different order" in finding.why
     assert finding.fix.startswith("random.seed(args.seed)")
 
 
@@ -158,7 +158,7 @@ ORDERS = [Random(seed).sample(range(90), 90) for seed in range(3)]
 def test_parts_that_ranks_cut_out_of_orders_of_their_own(hand_cut):
     finding = only_finding("DD104", Source.RUN, hand_cut(parts_of(*ORDERS)))
     assert finding.headline == "ranks 0-2 share 23 of the 64 samples of TensorDataset they draw first"
-    assert "Each rank cuts its part out of an order of its own" in finding.why
+    assert "Each rank takes its part from a different order" in finding.why
     assert finding.fix.startswith("random.Random(0).shuffle(names)")
     assert finding.where is not None
     assert finding.where.line == 3
@@ -208,6 +208,6 @@ def test_shuffled_subsets_overlap_where_they_are_cut_out_of_an_order(hand_cut, i
         passed("DD104", Source.RUN, trace)
         return
     finding = only_finding("DD104", Source.RUN, trace)
-    assert "each rank cuts its part out of an order of its own" in finding.why
+    assert "each rank takes its part from a different order" in finding.why
     assert finding.where is not None
     assert finding.where.line == 3

@@ -23,7 +23,7 @@ def test_the_same_batches_on_every_rank():
 
 def test_batches_of_each_ranks_own_pass():
     said = passed("DD102", Source.RUN, streaming(lambda rank: (f"a{rank}", f"b{rank}")))
-    assert said.text == "ranks 0-1 get batches of their own from Lines"
+    assert said.text == "ranks 0-1 get different batches from Lines"
 
 
 def test_one_batch_again_and_again_is_right():
@@ -62,7 +62,7 @@ def test_few_values_that_come_again_are_right():
 def test_what_was_not_seen_is_skipped():
     assert (
         skipped("DD102", Source.RUN, streaming(lambda rank: ())).reason
-        == "what the stream yields was not seen"
+        == "the samples of the stream were not recorded"
     )
 
 

@@ -26,7 +26,7 @@ def own(rank):
 
 def test_each_rank_evaluates_with_its_own_statistics():
     finding = only_finding("DD216", Source.RUN, evaluating(own))
-    assert finding.headline == "ranks 0-1 evaluate Linear with buffers of their own: 1 of 1 buffer differs"
+    assert finding.headline == "ranks 0-1 evaluate Linear with different buffers: 1 of 1 buffer differs"
     assert finding.where == where(30)
 
 

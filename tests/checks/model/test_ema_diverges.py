@@ -55,5 +55,5 @@ def test_weights_that_differ_already_explain_their_averages():
 def test_a_copy_that_one_rank_wrote_back():
     trace = evaluating(lambda rank: {key: f"average {key}" for key in KEYS}, ranks=(0,), change=moved)
     finding = only_finding("DD226", Source.RUN, trace)
-    assert finding.headline == "rank 0 alone took the weights of an averaged copy, before step 2"
+    assert finding.headline == "only rank 0 took the weights of an averaged copy, before step 2"
     assert finding.ranks == (0,)

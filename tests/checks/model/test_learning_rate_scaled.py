@@ -20,7 +20,7 @@ def beginning(rate, ranks=32, name="AdamW"):
 
 def test_a_rate_times_the_ranks():
     finding = only_finding("DD230", Source.RUN, beginning(0.003 * 32))
-    assert finding.headline == "AdamW begins with a learning rate of 0.096, 0.003 for each of 32 ranks"
+    assert finding.headline == "the initial learning rate of AdamW is 0.096, 0.003 for each of 32 ranks"
     assert finding.where == where(50)
 
 

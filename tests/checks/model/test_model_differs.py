@@ -34,11 +34,11 @@ def headline(parameters):
 
 
 def test_what_differs_is_named():
-    start = "Linear on rank 1 is not the one on rank 0: "
+    start = "Linear on rank 1 differs from the one on rank 0: "
     assert headline(WIDER) == start + "weight is 5 float32, not 4 float32"
     assert headline(FROZEN) == start + "bias is 4 float32 without gradient, not 4 float32"
     assert headline(MORE) == start + "head added"
-    assert headline(SWAPPED) == start + "its 2 parameters stand in another order"
+    assert headline(SWAPPED) == start + "its 2 parameters are in a different order"
 
 
 def test_the_parameters_tell_more_than_the_exception():

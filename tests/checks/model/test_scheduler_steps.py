@@ -55,7 +55,7 @@ def test_once_for_each_micro_batch():
 def test_less_often_on_some_ranks():
     finding = only_finding("DD219", Source.RUN, stepping(lambda rank, index: int(rank != 1), nproc=3))
     assert finding.level is Level.FAIL
-    assert finding.headline == "CosineAnnealingLR is stepped 0 times on rank 1 and 4 times on the others"
+    assert finding.headline == "CosineAnnealingLR is stepped 0 times on rank 1 and 4 times on the other ranks"
     assert finding.ranks == (1,)
 
 

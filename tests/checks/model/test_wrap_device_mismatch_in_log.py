@@ -9,7 +9,7 @@ NAMED = [
             "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0]",
         ),
         "DistributedDataParallel's constructor failed on rank 0: "
-        "device_ids is given, and the module's parameters lie elsewhere",
+        "device_ids is given, and the module's parameters are on another device",
     ),
     (
         raised(0, "ValueError", "device_ids can only be None or contain a single element."),

@@ -47,7 +47,7 @@ def test_a_frozen_module_is_wrapped():
 @pytest.mark.parametrize(
     ("kind", "message", "clause"),
     [
-        ("ValueError", IDS, "device_ids is given, and the module's parameters lie elsewhere"),
+        ("ValueError", IDS, "device_ids is given, and the module's parameters are on another device"),
         (
             "ValueError",
             "device_ids can only be None or contain a single element.",
@@ -56,7 +56,7 @@ def test_a_frozen_module_is_wrapped():
         (
             "ValueError",
             "DistributedDataParallel's input module must be on the same type of devices, but ...",
-            "the module lies partly on the CPU and partly on a GPU",
+            "the module is partly on the CPU and partly on a GPU",
         ),
         ("TypeError", "object of type 'int' has no len()", "device_ids is a number, not a list"),
     ],
