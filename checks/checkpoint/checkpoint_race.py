@@ -108,8 +108,9 @@ class CheckpointRace(Check):
         if not failed or 0 in ranks or others < 1:
             return NOT_IN_OUTPUT
         return self.fail(
-            f"{ranks_phrase(ranks)} did not find a checkpoint, or half of one, and rank 0 did",
-            why="Rank 0 writes the file, and the others read it without waiting: what they find depends on the disk.",
+            f"{ranks_phrase(ranks)} found no checkpoint or an incomplete one, and rank 0 found it",
+            why="Rank 0 writes the file, and the others read it without waiting: what they find "
+            "depends on the disk.",
             fix=_FIX,
             confidence=Confidence.LIKELY,
             **log_fields(*failed, ranks=ranks),
@@ -124,7 +125,7 @@ class CheckpointRace(Check):
         readers = {rank for _, _, rank, _ in races}
         paths = [save.path for _, save, _, _ in races]
         return self.fail(
-            f"{ranks_do(readers, 'read')} {files(paths)} without waiting until rank {writer} has written it",
+            f"{ranks_do(readers, 'read')} {files(paths)} without waiting for rank {writer} to write it",
             why=f"{_NO_WAIT} The reader finds no file, a part of it, or the previous one, whenever writing takes a "
             "moment longer.",
             fix=_FIX if reads_itself else _FIX_APART,
@@ -140,7 +141,8 @@ class CheckpointRace(Check):
     def _missed(self, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
         reader, raised = next(iter(readers.items()))
         return self.fail(
-            f"{ranks_do(readers, 'need')} {files([event.path])} without waiting until rank {writer} has written it",
+            f"{ranks_do(readers, 'need')} {files([event.path])} without waiting for rank {writer} "
+            "to write it",
             why=f"{_NO_WAIT} Here the reader came first and found no file.",
             fix=_FIX,
             ranks=tuple(sorted(readers)),
@@ -154,7 +156,7 @@ class CheckpointRace(Check):
 
     def _half_read(self, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
         reader, raised = next(iter(readers.items()))
-        thread = ", in a thread of its own" if event.background else ""
+        thread = ", in a background thread" if event.background else ""
         return self.fail(
             f"{ranks_do(readers, 'read')} {files([event.path])} while rank {writer} may still write it",
             why=f"{_NO_WAIT} Here the reader found a part of it and failed with {raised.type}.",

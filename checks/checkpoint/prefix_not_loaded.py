@@ -15,8 +15,9 @@ PREFIXES = ("module.", "_orig_mod.")
 _KEY = r"^KeyError: ['\"](module|_orig_mod)\.[\w.]+['\"]$"
 """In scripts that copy name by name."""
 _PREFIXED = (
-    "A wrapper puts a prefix before every name of a state dict: 'module.' DistributedDataParallel, '_orig_mod.' "
-    "torch.compile. The state was saved from a wrapped model and is loaded into a bare one, or the other way round."
+    "A wrapper adds a prefix to every name of a state dict: DistributedDataParallel "
+    "'module.', torch.compile '_orig_mod.'. The state was saved from a wrapped model and "
+    "is loaded into a bare one, or the other way round."
 )
 _FIX = (
     'state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in state.items()}\n'
@@ -141,8 +142,8 @@ def _why(load: StateLoad) -> str:
     if load.error:
         return _PREFIXED
     return (
-        "strict=False skips every name that does not match, without an error. The model keeps its initial weights, "
-        "and training or evaluation goes on from random ones."
+        "strict=False skips every name that does not match, without an error. The model keeps "
+        "its initial weights, and training or evaluation starts from random ones."
     )
 
 

@@ -116,9 +116,9 @@ class ResumeIncomplete(Check):
             else ("its momentum and averages are lost, and the loss jumps")
         )
         return self.fail(
-            f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])}, in which no state of {resume.unsaved} "
-            "was saved",
-            why=f"The weights go on, and {resume.unsaved} starts over: {lost}.",
+            f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])}, which lacks the state "
+            f"of {resume.unsaved}",
+            why=f"The weights continue, and {resume.unsaved} starts over: {lost}.",
             fix=f'state["{kind}"] = {kind}.state_dict()            # where it is saved\n'
             f'{kind}.load_state_dict(state["{kind}"])          # where training resumes',
             **on_ranks(lacking, _restored),

@@ -34,15 +34,15 @@ class WrappedStateSaved(Check):
             return Skipped("no rank saved anything")
         wrapped = by_line((rank, save) for rank, save in saves if save.prefix)
         return [self._wrapped(of_line) for of_line in wrapped] or Passed(
-            "what was saved carries no wrapper's names"
+            "no saved name has a wrapper's prefix"
         )
 
     def _wrapped(self, saves: dict[int, Save]) -> Finding:
         save = next(iter(saves.values()))
         return self.info(
-            f"{ranks_do(saves, 'save')} names that begin with {save.prefix} to {files([save.path])}",
-            why="The wrapper's state dict has its prefix before every name. A bare model cannot load it with "
-            "strict=True, and with strict=False loads nothing.",
+            f"{ranks_do(saves, 'save')} names with the prefix {save.prefix!r} to {files([save.path])}",
+            why="The wrapper's state dict has its prefix before every name. A bare model cannot "
+            "load it with strict=True, and with strict=False loads nothing.",
             fix="torch.save(model.module.state_dict(), path)    # of torch.compile: model._orig_mod.state_dict()",
             **on_ranks(saves, lambda save: f"prefix {save.prefix}"),
             about=Kind.PATH.of(*filter(None, dict.fromkeys(save.path for save in saves.values()))),

@@ -160,7 +160,7 @@ class CollectiveMismatch(HangCheck):
         joined = any(step.joined for step in rank.recording.steps) if rank.recording else False
         of_size = next((call.at for call in reversed(calls) if bytes_of(call) == int(match["room"])), None)
         return self.fail(
-            f"rank {rank.rank} was sent {match['got']} bytes in a collective that takes {match['room']}",
+            f"rank {rank.rank} received {match['got']} bytes in a collective that expects {match['room']}",
             why="gloo aborted it, because another rank was in a different collective, or in one of another size. "
             + (_UNDER_JOIN if joined else _OUTSIDE_THE_SCRIPT),
             fix="run the same collectives, DDP constructors and forwards in train mode in the same order on every rank",

@@ -59,7 +59,7 @@ class CollectiveOnSomeRanks(HangCheck):
             instead = f" at {cause.position}, where {others} called {cause.others.text}"
         leads = shown_at("called under a condition on the rank", cause.led_by)
         return self.fail(
-            f"{ranks} alone called {cause.call}{instead}",
+            f"only {ranks} called {cause.call}{instead}",
             fix=_FIX_FORWARD if cause.of_forward else _FIX_CALL,
             **{**cause_fields(cause), "evidence": (*leads, *cause.states)},
         )
@@ -67,7 +67,8 @@ class CollectiveOnSomeRanks(HangCheck):
     @reports(LeftCallOut)
     def _left_call_out(self, cause: LeftCallOut) -> Finding:
         return self.fail(
-            f"{who(cause.culprits)} left out {cause.call} at {cause.position}, which {who(cause.others)} called",
+            f"{who(cause.culprits)} skipped {cause.call} at {cause.position}, which "
+            f"{who(cause.others)} called",
             fix=_FIX_CALL,
             **cause_fields(cause),
         )
@@ -77,9 +78,9 @@ class CollectiveOnSomeRanks(HangCheck):
 
     @reports(AloneInOutput)
     def _alone_in_output(self, cause: AloneInOutput) -> Finding:
-        waited = f"{who(cause.culprits)} alone waited in {cause.what}{for_seconds(cause.seconds)}"
+        waited = f"only {who(cause.culprits)} waited in {cause.what}{for_seconds(cause.seconds)}"
         return self.fail(
-            f"{waited}, and no other rank came",
+            f"{waited}, and no other rank joined",
             fix="use model.module in code that one rank runs alone, or call it on every rank\n"
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line",
             **cause_fields(cause),

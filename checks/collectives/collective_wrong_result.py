@@ -79,7 +79,7 @@ class CollectiveWrongResult(Check):
 def _headline(wrong: Wrong) -> str:
     where = ranks_phrase(wrong.elements)
     if wrong.op == "barrier":
-        return f"barrier let {where} pass before every rank had come"
+        return f"barrier let {where} pass before every rank had joined"
     index, expected, got = next(iter(wrong.elements.values()))
     return f"{_operation(wrong)} gave {where} a wrong answer: element {index} is {got}, not {expected}"
 
@@ -91,7 +91,9 @@ def _operation(wrong: Wrong) -> str:
 def _evidence(wrong: Wrong) -> list[Evidence]:
     elements = by_value(wrong.elements).items()
     if wrong.op == "barrier":
-        return [Evidence(f"barrier ended before rank {late} came", ranks) for (late, _, _), ranks in elements]
+        return [
+            Evidence(f"barrier ended before rank {late} joined", ranks) for (late, _, _), ranks in elements
+        ]
     return [
         Evidence(f"{_operation(wrong)}: element {index} is {got}, expected {expected}", ranks)
         for (index, expected, got), ranks in elements

@@ -94,8 +94,9 @@ class HostLost(Check):
     def _left(self, host: LostHost, ranks: int) -> Finding:
         return self.info(
             f"host {host.host} ({ranks_phrase(host.ranks)}) was lost, and the job restarted without it: {host.reason}",
-            why=f"torchrun started the job anew on the hosts that were left, with {plural(ranks, 'rank')}. Each rank "
-            "began where the script resumes from its last checkpoint.",
+            why="torchrun started the job anew on the hosts that were left, with "
+            f"{plural(ranks, 'rank')}. Each rank began where the script resumes from its last "
+            "checkpoint.",
             fix=_FIX.format(host=host.host),
             about=Kind.HOST.of(host.host),
         )
@@ -104,8 +105,8 @@ class HostLost(Check):
         return [
             self.fail(
                 f"host {host.host} ({ranks_phrase(host.ranks)}) was lost: {host.reason}",
-                why=f"What ran on {host.host} is gone or not reachable any more, and with it its ranks. The ranks "
-                f"of the other hosts wait for them, or report connections that were closed.{later}",
+                why=f"The ranks on {host.host} ended or cannot be reached any more. The ranks of the "
+                f"other hosts wait for them, or report connections that were closed.{later}",
                 fix=_FIX.format(host=host.host),
                 ranks=host.ranks,
                 about=Kind.HOST.of(host.host),

@@ -29,9 +29,9 @@ _KNOWN = (
     Message(
         r"No transport found for rank",
         "NCCL",
-        why="NCCL found no way between two ranks: peer access, shared memory and network are all switched off, or "
-        "none of them works between these two.",
-        fix="env | grep -E 'NCCL_(P2P|SHM|NET|IB)'     # the variables with DISABLE switch ways off\n"
+        why="NCCL found no path between two ranks: peer access, shared memory and network are "
+        "all switched off, or none of them works between these two.",
+        fix="env | grep -E 'NCCL_(P2P|SHM|NET|IB)'     # the variables with DISABLE switch paths off\n"
         + _VISIBLE,
     ),
     Message(
@@ -39,7 +39,8 @@ _KNOWN = (
         "NCCL",
         why="NVLink connects these GPUs, and the driver offers no peer access over it: a link that failed, or a "
         "virtual machine or container that separates the GPUs.",
-        fix="nvidia-smi nvlink --status; nvidia-smi topo -p2p r\nNCCL_IGNORE_DISABLED_P2P=1 goes on without",
+        fix="nvidia-smi nvlink --status; nvidia-smi topo -p2p r\nNCCL_IGNORE_DISABLED_P2P=1 "
+        "continues without it",
     ),
     Message(
         r"Unknown command \d+ from localRank|\[Rem Allocator\] Allocation failed"
@@ -66,8 +67,8 @@ _KNOWN = (
     Message(
         r"[Gg]loo connectFullMesh failed with \[[^\]]{1,200}\] (?:no error|Success)",
         "gloo",
-        why="gloo's ranks gave each other addresses that they do not reach, or one of them had ended. Without "
-        "GLOO_SOCKET_IFNAME gloo takes the address of the host's name.",
+        why="gloo's ranks gave each other addresses that cannot be reached, or one of them had "
+        "ended. Without GLOO_SOCKET_IFNAME gloo takes the address of the host's name.",
         fix="getent hosts $(hostname)     # on every node: no 127.0.1.1\n"
         "export GLOO_SOCKET_IFNAME=eth0     # the interface that leads to the other nodes: ip -br address",
     ),
@@ -107,7 +108,7 @@ _KNOWN = (
         "CUDA",
         why="This build of torch, or of an extension, has no code for this GPU.",
         fix="python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_properties(0))'\n"
-        "install a build that lists the GPU's architecture; HSA_OVERRIDE_GFX_VERSION may stand for one of AMD's",
+        "install a build that lists the GPU's architecture; for AMD, HSA_OVERRIDE_GFX_VERSION may help",
     ),
     Message(
         r"CU(?:BLAS|DNN|SOLVER)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)",
@@ -149,7 +150,7 @@ _BY_KIND = (
         "NCCL",
         why="NCCL met a state that it does not expect. Mostly another rank had failed, or ranks run different "
         "versions.",
-        fix="NCCL_DEBUG=WARN torchrun ...     # on every rank; the first line with NCCL WARN tells more",
+        fix="NCCL_DEBUG=WARN torchrun ...     # on every rank; the first line with NCCL WARN says more",
     ),
     Message(
         r"[Gg]loo|pair\.cc|tcp/",
@@ -162,7 +163,7 @@ _BY_KIND = (
 _FALLBACK = Message(
     "",
     "torch",
-    why="No more is known of this message here.",
+    why="ddpdoctor does not know this message.",
     fix="NCCL_DEBUG=INFO TORCH_CPP_LOG_LEVEL=INFO torchrun --log-dir logs --tee 3 ...\nddpdoctor explain logs",
 )
 _UNTOLD = pattern(Says.AFTERMATH, Says.PEER_GONE)
@@ -180,7 +181,7 @@ class LibraryError(Check):
         other check explains. What the message means, as far as it is known.
 
     Why it matters:
-        The exception of the script stands at a collective that is not to blame. The line of the library, often of
+        The exception of the script names a collective that is not to blame. The line of the library, often of
         another rank and some lines above, says what happened.
 
     Example:
@@ -211,7 +212,7 @@ class LibraryError(Check):
             return self._reported(reason.match.string, known.why, known.fix, log_fields(reason))
         for source, text in _unexplained(log):
             kind = next((message for message in _BY_KIND if re.search(message.pattern, text)), _FALLBACK)
-            meaning = f"{kind.why} It is the first such error; what ranks said afterwards may follow from it."
+            meaning = f"{kind.why} It is the first such error; later errors may follow from it."
             return self._reported(text, meaning, kind.fix, log_fields(source, role=Role.LIBRARY))
         warning = log.first("CCL WARN")
         if warning is None or log.training or log.failed:
@@ -232,9 +233,9 @@ class LibraryError(Check):
         harmless = says(line.text, Says.HARMLESS)
         return self.info(
             f"{_library(line.text)} warned: {quote(_text_of(line.text))}",
-            why="Jobs that train well write this line, too: NCCL goes another way."
+            why="Successful jobs print this line, too: NCCL falls back."
             if harmless
-            else "It is a consequence of what failed before, in a part of the output that is not here.",
+            else "It is a consequence of an earlier failure, in a part of the output that is not here.",
             fix="keep the output of every rank from its beginning: torchrun --log-dir logs --tee 3 ...",
             **log_fields(line, role=Role.UNKNOWN),
         )

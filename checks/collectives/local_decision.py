@@ -33,11 +33,11 @@ _FIX_SKIPPED = (
     "if skip.item() > 0:        # the same on every rank\n    continue"
 )
 _HAD_BATCHES = (
-    "Every rank had data for more steps, so what ended the loop depended on values of that rank alone."
+    "Every rank had data for more steps, so what ended the loop depended on values that differ between ranks."
 )
 _BATCHES_UNKNOWN = (
-    "The batches come from no DataLoader. Either that rank had fewer of them, or what ended its loop depended on "
-    "values of that rank alone."
+    "The batches come from no DataLoader. Either that rank had fewer of them, or what "
+    "ended its loop depended on values that differ between ranks."
 )
 _FIX_LEFT = (
     "stop = torch.tensor([float(stop)])     # this rank's decision\n"
@@ -49,8 +49,8 @@ _FIX_EITHER = (
     f"# or, where this rank decides when to stop:\n{_FIX_LEFT}"
 )
 _WHY_SKIPPED = (
-    "Each backward of a DDP model needs every rank. Whether to run it depended on values of one rank alone, so from "
-    "there on that rank is ahead of the others."
+    "Each backward of a DDP model needs every rank. Whether to run it depended on values "
+    "that differ between ranks, so from there on that rank is ahead of the others."
 )
 
 
@@ -60,7 +60,7 @@ class LocalDecision(HangCheck):
     What it finds:
         A run that broke or hangs because some ranks continued a loop that others had left: they stopped early on a
         loss, a count or a time of their own although each had as many batches, or skipped the backward of one step.
-        And, as a warning, a training loop that ends by each rank's own clock, or by a number that was seen to differ
+        And, as a warning, a training loop that ends by each rank's local clock, or by a number that was seen to differ
         between ranks (a loss, a count of tokens, what dist.reduce left on the ranks that are not its dst), where the
         run did not come to that end; and a backward that a rank leaves out where its own loss is not finite.
 
@@ -132,18 +132,19 @@ class LocalDecision(HangCheck):
 
     def _by_number(self, way_out: LocalExit) -> Finding:
         return self.warn(
-            f"the training loop ends by {way_out.name}, which differs between ranks",
-            why="The ranks will not leave the loop in the same step: those that go on wait for the others in their "
-            "next all-reduce. The run that was looked at ended before that.",
+            f"the end of the training loop depends on {way_out.name}, which differs between ranks",
+            why="The ranks will not leave the loop in the same step: those that go on wait for the "
+            "others in their next all-reduce. The recorded run ended before that.",
             fix=_FIX_LEFT,
             **_fields(way_out),
         )
 
     def _by_infinite_loss(self, skip: LocalExit) -> Finding:
         return self.warn(
-            f"{ranks_phrase(skip.values)} each leave out the backward where their own loss is not finite",
-            why="A rank whose batch makes the loss infinite or NaN goes on to the next batch, while the others wait "
-            "for it in the backward. In the run that was looked at, every loss was finite.",
+            f"{ranks_phrase(skip.values)} skip the backward where their own loss is not finite",
+            why="A rank whose batch makes the loss infinite or NaN goes on to the next batch, "
+            "while the others wait for it in the backward. In the recorded run, every loss was "
+            "finite.",
             fix="bad = (~torch.isfinite(loss)).float()    # this rank's decision\n"
             "dist.all_reduce(bad, op=dist.ReduceOp.MAX)\nif bad.item():        # the same on every rank\n    continue",
             **_fields(skip),
@@ -151,9 +152,10 @@ class LocalDecision(HangCheck):
 
     def _by_clock(self, ranks: tuple[int, ...], where: Where) -> Finding:
         return self.warn(
-            f"{ranks_phrase(ranks)} end the training loop each by a clock of their own",
-            why="No two clocks show the same, so one rank leaves the loop a step before another, which then waits for "
-            "it in its next all-reduce. The run that was looked at ended before that.",
+            f"{ranks_phrase(ranks)} end the training loop by their local clocks",
+            why="Clocks of two ranks never agree exactly, so one rank leaves the loop a step "
+            "before another, which then waits for it in its next all-reduce. The recorded run "
+            "ended before that.",
             fix="stop = torch.tensor([float(time.monotonic() - began > limit)])\n"
             "dist.broadcast(stop, src=0)    # rank 0's clock decides\nif stop.item():\n    break",
             ranks=ranks,
@@ -180,12 +182,12 @@ class LocalDecision(HangCheck):
 
     @reports(LeftStepsOut)
     def _left_steps_out(self, cause: LeftStepsOut) -> Finding:
-        return self._skipped(cause, f"left out {plural(cause.fewer, 'training step')}", "made")
+        return self._skipped(cause, f"skipped {plural(cause.fewer, 'training step')}", "made")
 
     @reports(LeftBackwardOut)
     def _left_backward_out(self, cause: LeftBackwardOut) -> Finding:
         step = "?" if cause.step is None else cause.step
-        return self._skipped(cause, f"left out the backward of training step {step}", "ran")
+        return self._skipped(cause, f"skipped the backward of training step {step}", "ran")
 
     def _skipped(self, cause: Cause, skipped: str, others_did: str) -> Finding:
         others = f"and {others_wait(cause)}" if cause.waits_in else f"which {who(cause.waiting)} {others_did}"

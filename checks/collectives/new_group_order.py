@@ -65,7 +65,7 @@ class NewGroupOrder(HangCheck):
             return [replace(self._group_made_alone(_made_alone(row)), level=Level.WARN)]
         most = max(len(recording.group_events("new_group")) for recording in recordings.values())
         if not most:
-            return Skipped("the script creates no process groups of its own")
+            return Skipped("the script creates no process groups")
         return Passed(f"the ranks created {plural(most, 'process group')}")
 
     @reports(GroupsOutOfOrder)
@@ -87,7 +87,7 @@ class NewGroupOrder(HangCheck):
             f" for {_for(cause.members)}" if cause.made else f", and {verb(called, 'waits', 'wait')} there"
         )
         return self.fail(
-            f"{who(called)} alone called new_group{there}, and {others} did not",
+            f"only {who(called)} called new_group{there}, and {others} did not",
             **cause_fields(cause),
         )
 

@@ -73,7 +73,7 @@ class NotShutDown(Check):
         """Of a script that was stopped before its end: whether its files destroy the group at all."""
         recordings = trace.recordings()
         if not any(recording.exit and recording.exit.how == "shortened" for recording in recordings.values()):
-            raise NotMeasured(trace.broken or "no rank told how its script ended")
+            raise NotMeasured(trace.broken or "no rank recorded how its script ended")
         joined = {rank: recording.group_events("init") for rank, recording in recordings.items()}
         init = next((events[0].at for events in joined.values() if events), None)
         script = next(iter(recordings.values())).script

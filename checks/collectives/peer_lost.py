@@ -70,7 +70,7 @@ class PeerLost(Check):
         survivors_phrase = ranks_phrase(survivors) if survivors else "survivors"
         return [
             self.fail(
-                f"{lost} went away; the output shows {survivors_phrase} only",
+                f"the connection to {lost} was lost; the output contains {survivors_phrase} only",
                 **log_fields(*errors[:_MOST_SOURCES], role=Role.MESSENGER, ranks=named),
             )
         ]

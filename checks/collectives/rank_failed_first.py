@@ -224,9 +224,7 @@ class RankFailedFirst(HangCheck):
                 "torchrun started the ranks anew, and they met in the store of the attempt before, which still has "
                 "the addresses of processes that are gone: torch shares one store among all attempts."
             )
-            fix = (
-                "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun ...     # each attempt gets a store of its own"
-            )
+            fix = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun ...     # each attempt gets a new store"
         return self.fail(
             f"{who(alike)} {_how(first)} in the training run",
             why=why + consequences(others),
@@ -242,7 +240,7 @@ class RankFailedFirst(HangCheck):
         output = _last_output(command)
         return self.fail(
             f"the command {_how(command)}, and no process of it was seen to import torch",
-            why="It ended before a rank was started. Its last lines tell more.",
+            why="It ended before a rank was started. Its last lines show why.",
             fix=_FIX_STATUS.get(command.exit_code or 0)
             or _fix_of_usage(command)
             or "run the same command by itself, in the same shell",
@@ -254,7 +252,7 @@ class RankFailedFirst(HangCheck):
             f"the process that started the ranks failed with {last_line(raised)}",
             why="Every rank reached the end of its script. The process that started them did not, so whoever runs it, "
             "such as a scheduler, counts the job as failed.",
-            fix="fix the exception at this line; this process is no rank and has no process group",
+            fix="fix the exception at this line; this process is not a rank and has no process group",
             where=raised.at,
         )
 
@@ -273,7 +271,7 @@ class RankFailedFirst(HangCheck):
         return self.fail(
             f"rank {first.rank} {_how(first)} in {first.step or first.current}",
             why=f"Rank {first.rank} ended before the measurements were done." + consequences(others),
-            fix=f"fix what rank {first.rank}'s traceback shows, at its last line outside torch"
+            fix=f"fix the last line outside torch in the traceback of rank {first.rank}"
             if first.failure
             else f"{_FIND_EXIT}, or an abort in a library that rank {first.rank} uses",
             ranks=(first.rank,),
@@ -366,18 +364,18 @@ def _met_in_an_old_store(first: RankTrace) -> bool:
 
 
 def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> str:
-    victims = f"; {ranks_phrase(others)} failed because of it" if others else ""
+    victims = f"; {ranks_phrase(others)} failed only because {who(alike)} did" if others else ""
     if first.failure:
-        whose = f"rank {first.rank}'s" if len(alike) == 1 else "any rank's"
-        advice = f"fix what {whose} traceback shows, at its last line outside torch{victims}"
-        return remedy(first.failure.message) or advice
+        traceback = f"in the traceback of {'rank ' + str(first.rank) if len(alike) == 1 else 'any rank'}"
+        line = _place(first) or f"the last line outside torch {traceback}"
+        return remedy(first.failure.message) or f"fix {line}{victims}"
     return _fix_of_usage(first) or f"{_FIND_EXIT}, or a library that does{victims}"
 
 
 def _fix_of_usage(first: RankTrace) -> str | None:
-    asked = any(line.startswith("usage:") for line in first.output)
+    usage = any(line.startswith("usage:") for line in first.output)
     return (
-        "give the script its arguments, after its name: ddpdoctor check train.py ARGS..." if asked else None
+        "give the script its arguments, after its name: ddpdoctor check train.py ARGS..." if usage else None
     )
 
 

@@ -113,9 +113,10 @@ class RankLeftEarly(HangCheck):
         if catches:
             early = f"Before that, {ranks_phrase(left)} came to the same except."
         return self.fail(
-            f"{ranks_phrase(left)} ended with status 0 before the last backward of {others}, which failed unheard",
-            why=f"The script caught the error of {others} and ended with status 0, so for its launcher the job "
-            f"succeeded. {early}",
+            f"{ranks_phrase(left)} ended with status 0 before the last backward of {others}, whose "
+            "exception the script caught",
+            why=f"The script ended with status 0 after the exception of {others}, so for its "
+            f"launcher the job succeeded. {early}",
             fix="except Exception:\n    traceback.print_exc()\n    sys.exit(1)    # or do not catch it",
             ranks=left,
             where=catches or at,

@@ -22,12 +22,14 @@ _FIX = {
     PlaceKind.INPUT: "remove the question from the script: the ranks of a job have no terminal",
 }
 _FIX_KEPT = (
-    "let the rank that has it give it back before it waits for others, and on every way out: try: ... finally: ...\n"
-    "or decide the order by a barrier, which raises at its timeout:\nif rank == 0: prepare()\ndist.barrier()"
+    "release it before waiting for other ranks, and on every way out: try: ... finally: ...\n"
+    "or decide the order by a barrier, which raises at its timeout:\nif rank == 0: "
+    "prepare()\ndist.barrier()"
 )
 _FIX_NOT_MADE = (
-    "see which rank should bring it about, under exactly that name\n"
-    "in place of the loop: dist.barrier(), or store.wait([key], timedelta(seconds=60)), which raise at their timeout"
+    "see which rank should make it, and whether it uses exactly that name\nin place of the "
+    "loop: dist.barrier(), or store.wait([key], timedelta(seconds=60)), which raise at "
+    "their timeout"
 )
 _FIX_STOPPED = (
     "kill -CONT PID     # continues it; a debugger, a shell's Ctrl-Z or a job manager sends SIGSTOP"

@@ -50,8 +50,8 @@ class TimeoutUndetermined(Check):
             details = log_fields(log.cut_off, role=Role.UNKNOWN)
             return self.fail(
                 f"the output ends in the middle of a traceback of {ranks_phrase(details['ranks'], 'a process')}",
-                why="The exception stands in the last line of a traceback, which is not here: the output was copied "
-                "while the job ran, or what wrote it was killed.",
+                why="The last line of a traceback, which names the exception, is missing: the output "
+                "was copied while the job ran, or what wrote it was killed.",
                 **details,
             )
         if log.hung is None:
@@ -71,7 +71,8 @@ class TimeoutUndetermined(Check):
         ranks = who(cause.waiting) if cause.waiting else "ranks"
         return self.fail(
             f"{ranks} waited in {cause.what}{for_seconds(cause.seconds)}, and the output does not show why",
-            why=f"These ranks waited for others, and none of those left a line in this output that tells why. "
-            f"{path if cause.first else ''}A watchdog reports the timeout, and not what blocked the data.",
+            why="These ranks waited for others, and none of those left a line in this output that "
+            f"says why. {path if cause.first else ''}A watchdog reports the timeout, and not "
+            "what blocked the data.",
             **cause_fields(cause),
         )

@@ -24,9 +24,9 @@ class DataNotSharded(Check):
 
     What it finds:
         Training passes in which every rank draws the same samples in the same order, or each draws the whole
-        dataset in an order of its own; and loops without a DataLoader in which every rank feeds identical inputs in
+        dataset in a different order; and loops without a DataLoader in which every rank feeds identical inputs in
         every step. Ranks that take different parts of a common batch, a single batch that is overfitted on
-        purpose, random samples drawn with replacement from seeds of their own, samples that a sampler gives to
+        purpose, random samples drawn with replacement from different seeds, samples that a sampler gives to
         several ranks to be augmented by each, and ranks that share data because they hold parts of one model are
         left alone.
 
@@ -45,7 +45,7 @@ class DataNotSharded(Check):
             loader = DataLoader(dataset, batch_size=32, sampler=sampler)
             for epoch in range(epochs):
                 sampler.set_epoch(epoch)
-        Where batches are made without a DataLoader, draw them from a seed of each rank's own:
+        Where batches are made without a DataLoader, draw them from a different seed on each rank:
             torch.manual_seed(seed + dist.get_rank())
     """
 

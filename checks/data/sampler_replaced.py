@@ -16,7 +16,7 @@ class SamplerReplaced(Check):
     """A framework replaced the DataLoader's sampler.
 
     What it finds:
-        Loaders made with a sampler of their own, weighted, balanced or by length, from which another sampler draws
+        Loaders made with a custom sampler, weighted, balanced or by length, from which another sampler draws
         in training, because a framework put a plain distributed one in its place. That a framework replaces a plain
         random or sequential sampler is what one wants of it.
 

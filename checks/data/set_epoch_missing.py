@@ -38,22 +38,22 @@ class SetEpochMissing(Check):
         Training passes that all draw the same indices in the same order from a sampler that shuffles, because
         set_epoch was not called between them, was called for another sampler, or was given the same number; and a
         set_epoch that comes one pass late, so that the first two passes are equal; and batches of one pass that
-        itertools.cycle keeps and gives again. In the live group, whether
+        itertools.cycle keeps and repeats. In the live group, whether
         set_epoch works. Evaluation, a single pass, one batch taken as an example and loops that do not shuffle
         are left alone.
 
     Why it matters:
-        DistributedSampler shuffles with seed + epoch, so that all ranks agree without talking. Without set_epoch
+        DistributedSampler shuffles with seed + epoch, so that all ranks agree without communication. Without set_epoch
         the epoch stays 0: every epoch has the same batches in the same order, and every rank sees the same part
         of the data again and again. Training runs, and generalises worse.
 
     Example:
         for epoch in range(10):
-            for batch in loader:                 # DistributedSampler(shuffle=True), never told the epoch
+            for batch in loader:                 # DistributedSampler(shuffle=True), and no set_epoch
                 step(batch)
 
     Fix:
-        Tell the sampler the epoch before each pass:
+        Give the sampler the epoch before each pass:
             for epoch in range(10):
                 sampler.set_epoch(epoch)
                 for batch in loader:

@@ -44,7 +44,7 @@ class ShardsOverlap(Check):
         Nothing fails.
 
     Example:
-        A seed of its own on each rank, where the sampler needs one that all share:
+        A different seed on each rank, where the sampler needs the same one on all:
             DistributedSampler(dataset, seed=args.seed + rank)
         A list of files in whatever order the filesystem gives it, different on each host:
             files = os.listdir(folder)

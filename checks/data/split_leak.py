@@ -17,7 +17,7 @@ class SplitLeak(Check):
 
     What it finds:
         A dataset that each rank divides at random into a part to train on and a part to evaluate on, in another
-        way than the other ranks, so that parts overlap across ranks. Ranks that train models of their own, as in
+        way than the other ranks, so that parts overlap across ranks. Ranks that train separate models, as in
         cross-validation with a fold for each rank, are left alone, as are parts that differ and do not overlap.
 
     Why it matters:
@@ -25,12 +25,12 @@ class SplitLeak(Check):
         it looks too good, early stopping comes too late, and no number shows it.
 
     Example:
-        A seed of its own on each rank, for the augmentation, before the split:
+        A different seed on each rank, for the augmentation, before the split:
             torch.manual_seed(seed + rank)
             train, held_out = random_split(dataset, [0.8, 0.2])
 
     Fix:
-        Give the split a generator of its own with the same seed on every rank:
+        Give the split a generator with the same seed on every rank:
             train, held_out = random_split(dataset, [0.8, 0.2], generator=torch.Generator().manual_seed(0))
     """
 

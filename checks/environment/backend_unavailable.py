@@ -26,7 +26,7 @@ PLUGINS = {
 """Backends that a package registers when it is imported."""
 _OTHER_DEVICE = "a collective was called on a {} tensor, and the group has no backend for that device"
 _PER_DEVICE: dict[str, Any] = {
-    "why": "A backend communicates tensors of its own devices only; nccl those on GPUs.",
+    "why": "A backend communicates tensors of its device types only; nccl those on GPUs.",
     "fix": "move the tensor to a device of the group's backend (nccl: cuda, gloo: cpu), or use both: "
     'dist.init_process_group("cpu:gloo,cuda:nccl")',
 }

@@ -80,8 +80,8 @@ class HostMemory(Check):
             killed = plural(host.cgroup.oom_kills, "process")
             return self.info(
                 f"the kernel has killed {killed} of this control group because of its memory limit",
-                why="An earlier job reached the memory limit of this container or service. A rank that ends with "
-                "exitcode -9 and no traceback was killed in this way.",
+                why="An earlier job reached the memory limit of this container or service. A rank that "
+                "ended with exit code -9 and without a traceback was killed in this way.",
                 fix="raise the limit (docker run --memory, resources.limits.memory, MemoryMax=), or use "
                 "fewer workers and ranks",
                 evidence=_evidence(host),
@@ -93,11 +93,11 @@ class HostMemory(Check):
         if slurm is None or slurm.state != "OUT_OF_MEMORY":
             return self._killed_in_run(trace)
         limit = f" (limit {slurm.limit})" if slurm.limit else ""
-        most = " The task that is named took the most." if slurm.task else ""
+        most = " The named task used the most." if slurm.task else ""
         return self.fail(
             f"{slurm.task or 'the job'} was ended by Slurm: out of memory{limit}",
-            why="The processes of the job on one host took more memory together than the job has there, and the others "
-            f"were ended with them.{most}",
+            why="The processes of the job on one host used more memory together than the job has "
+            f"there, and the others were ended with them.{most}",
             fix="srun --mem 64G ...    # or fewer tasks or DataLoader workers on each host\n"
             "sacct -j JOB --format=JobID,State,ReqMem,MaxRSS,MaxRSSTask,MaxRSSNode",
             ranks=slurm.ranks,

@@ -92,7 +92,7 @@ class HostnameLoopback(Check):
             )
         if _ends_in_lookups(log, _NAMELESS):
             return self.warn(
-                "addresses of ranks have no hostname, and each lookup takes a while",
+                "addresses of ranks have no hostname, and each lookup is slow",
                 why="torch looks up the hostname of each address that connects to the store, for its messages. Where "
                 "the resolver does not answer, that costs 10 s for each connection.",
                 fix="getent hosts ADDRESS     # on node 0, for an address of each node\n"

@@ -71,7 +71,7 @@ class HostsDiffer(Check):
         if len({*counts.values()}) > 1:
             yield self.warn(
                 f"the number of visible GPUs differs between hosts: {_groups(counts)}",
-                why="torchrun starts as many ranks as it is told on each host; where a GPU is missing, or hidden by "
+                why="torchrun starts --nproc-per-node ranks on each host; where a GPU is missing, or hidden by "
                 "CUDA_VISIBLE_DEVICES, two ranks share one or a rank has none.",
                 fix="nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES     # on every host",
             )

@@ -34,16 +34,16 @@ _MOST_PATHS = 4
 """Paths of one line that the evidence lists."""
 
 _RESULT = (
-    "Each rank opens the file and empties it, so that it holds what the last rank wrote, or parts of several. "
-    "A rank that reads it at that moment finds nothing, or half of it."
+    "Each rank opens the file and empties it, so it has what the last rank wrote, or parts "
+    "of several. A rank that reads it at that moment finds an empty or incomplete file."
 )
 _ON_RANK_0 = """if dist.get_rank() == 0:
     save(results)        # what writes the file
 Results that differ between ranks need a file for each: f"results_rank{dist.get_rank()}.json\""""
 _FOLDER_MADE = (
-    "Another rank may make it between the question and the answer; then os.mkdir fails with FileExistsError."
+    "Another rank may make it between the check and os.mkdir, which then fails with FileExistsError."
 )
-_FILE_MADE = "Another rank may find it while it is half written and read that, or write it at the same time."
+_FILE_MADE = "Another rank may read it while it is incomplete, or write it at the same time."
 
 
 class SharedPathRace(Check):
@@ -52,7 +52,7 @@ class SharedPathRace(Check):
     What it finds:
         A file that several ranks of one host create, truncate, download or extract without a lock and without a
         collective in between; a folder that all ranks create, or a file that all remove or move, where a rank
-        that came too late failed; a folder or a file that each rank makes where it finds none, where it happened
+        that was second failed; a folder or a file that each rank makes where it finds none, where it happened
         to go well; and a folder that ranks name by the time, each by its own clock. Checkpoints (DD402) and log
         files to which every rank adds (DD606) have their own checks; a log that every rank empties, by
         open(path, "w") or a FileHandler, is found here.
@@ -85,7 +85,7 @@ class SharedPathRace(Check):
             why="HDF5 lets one process write a file, and locks it. Ranks that open the same path for writing are "
             "refused, all but the first.",
             fix="if dist.get_rank() == 0:\n    file = h5py.File(path, 'w')\n"
-            "the others: a path of their own, or mode 'r' once it is written",
+            "the other ranks: another path, or mode 'r' once it is written",
             likely=True,
         ),
         Message(
@@ -161,7 +161,7 @@ class SharedPathRace(Check):
             f"{ranks_phrase(ranks)} {'make' if of_folder else 'write'} {quote(made.path)} where they find none, "
             "without synchronizing",
             why=(_FOLDER_MADE if of_folder else _FILE_MADE)
-            + " This time no two ranks came at the same moment.",
+            + " In this run no two ranks met there at the same moment.",
             ranks=ranks,
             where=made.at,
             confidence=Confidence.LIKELY,
@@ -171,8 +171,8 @@ class SharedPathRace(Check):
 
     def _named_by_clocks(self, named: ClockName) -> Finding:
         return self.info(
-            f"{ranks_phrase(named.paths)} name the folder of one run by the time, each by its own clock",
-            why="Ranks ask for the time at different moments, so the files of one run lie in several folders, or in "
+            f"{ranks_phrase(named.paths)} build the name of the run's folder from local time",
+            why="The clocks of ranks differ, so the files of one run lie in several folders, or in "
             "one, by chance.",
             fix='name = [time.strftime("%Y%m%d-%H%M%S")]\ndist.broadcast_object_list(name, src=0)    # then name[0]',
             ranks=tuple(named.paths),
@@ -187,8 +187,8 @@ class SharedPathRace(Check):
         late = [rank for rank in events if rank in failed]
         event, ranks = events[late[0]], sorted({*events, *asking})
         return self.fail(
-            f"{ranks_phrase(ranks)} {_ONCE[event.action]} {quote(event.path)} without synchronizing, and "
-            f"{ranks_phrase(late)} came too late",
+            f"{ranks_phrase(ranks)} {_ONCE[event.action]} {quote(event.path)} without "
+            f"synchronizing, and {ranks_phrase(late)} failed: already done",
             why=f"Only one rank can, and the others fail with {raised.type}. Which one depends on timing.",
             ranks=tuple(ranks),
             where=raised.at or event.at,

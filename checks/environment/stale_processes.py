@@ -57,9 +57,9 @@ class StaleProcesses(Check):
             return Passed("the live group left no process")
         return self.warn(
             f"the live group left {plural(len(ranks.left_behind), 'process')} behind",
-            why="Something that every Python process here loads starts processes that outlive it. After a job they "
-            "keep ports and memory. ddpdoctor killed those of the live group.",
-            fix="find out what starts them: sitecustomize, a .pth file in site-packages, a profiler or an agent",
+            why="Something that every Python process here loads starts processes that outlive it. "
+            "After a job they hold ports and memory. ddpdoctor killed those of the live group.",
+            fix="look for it: sitecustomize, a .pth file in site-packages, a profiler or an agent",
             evidence=tuple(Evidence(process) for process in ranks.left_behind),
         )
 

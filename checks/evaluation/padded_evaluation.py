@@ -55,8 +55,9 @@ class PaddedEvaluation(Check):
         return self.info(
             f"{len(shared.members)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, "
             f"which has {samples}",
-            why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank as many. A metric that is summed "
-            f"over the ranks counts {'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",
+            why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank the same "
+            "number. A metric that is summed over the ranks counts "
+            f"{'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",
             fix="share = range(dist.get_rank(), len(dataset), dist.get_world_size())\n"
             "loader = DataLoader(Subset(dataset, share), batch_size)",
             **shared.fields(

@@ -79,7 +79,7 @@ class RankLocalMetric(Check):
         if not divided:
             return Skipped("the evaluation is not divided among the ranks")
         return [self._local(evaluation, uses) for evaluation, uses in _gravest(divided)] or Passed(
-            "what ranks evaluate apart is exchanged between them, or is not used"
+            "metrics of a part of the samples are exchanged between ranks, or are not used"
         )
 
     def _local(self, evaluation: "Evaluation", uses: Mapping[int, "Use"]) -> Finding:

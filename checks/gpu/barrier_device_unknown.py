@@ -41,7 +41,7 @@ class BarrierDeviceUnknown(Check):
             return Passed("barriers guessed the GPU of their rank, and training went on")
         report = self.fail if log.hung or log.waits else self.info
         return report(
-            "the first barrier guessed the GPU of its rank, and nothing came after it",
+            "the first barrier guessed the GPU of its rank, and nothing followed",
             confidence=Confidence.LIKELY,
             **log_fields(*lines[:8], role=Role.CAUSE if log.hung else Role.MESSENGER),
         )

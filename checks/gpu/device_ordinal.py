@@ -56,7 +56,7 @@ class DeviceOrdinal(Check):
             r"invalid device ordinal|You requested gpu: .{1,80}\s+But your machine only has|Invalid device id"
             r"|invalid (?:CUDA )?device (?:index|number)",
             "CUDA",
-            headline="{rank} asked for a GPU whose number the process does not have",
+            headline="{rank} used a GPU number that the process does not have",
             **_WRONG_NUMBER,
         ),
         Message(
@@ -78,8 +78,9 @@ class DeviceOrdinal(Check):
         which = f"GPU {fold_ranks(gpu.index for gpu in visible.gpus)}" if visible.gpus else "no GPU"
         return self.fail(
             f"{shown} {visible.problem}",
-            why=f"CUDA ignores the list from the entry that it cannot use and reports no error: it shows {which} to "
-            "the ranks. Those that need more fail with 'invalid device ordinal', or share a GPU.",
+            why="CUDA ignores the list from the entry that it cannot use and reports no error: it "
+            f"shows {which} to the ranks. Those that need more fail with 'invalid device "
+            "ordinal', or share a GPU.",
             fix=f"export {VARIABLE}={everything}",
             evidence=tuple(Evidence(f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}") for gpu in host.gpus.devices),
         )
@@ -97,15 +98,16 @@ class DeviceOrdinal(Check):
         if finding := by_messages(self, trace):
             return finding
         if not any(recording.devices for recording in recordings.values()):
-            return Skipped("only a rehearsal notes which GPU a rank asks for (--rehearse)")
-        return Passed("each rank asked for GPUs that it has")
+            return Skipped("only a rehearsal records which GPU a rank uses (--rehearse)")
+        return Passed("each rank used GPUs that it has")
 
     def _not_visible(self, asked: Mapping[int, Device], recordings: Mapping[int, Recording]) -> Finding:
         rank, first = next(iter(asked.items()))
         hidden = first.variable is not None and first.variable != recordings[rank].environ.get(VARIABLE)
         of_all = f": the script sets {VARIABLE}={quote(first.variable or '')}" if hidden else ""
         return self.fail(
-            f"rank {rank} asked for cuda:{first.index}, and its process sees {plural(first.visible, 'GPU')}{of_all}",
+            f"rank {rank} used cuda:{first.index}, and its process sees "
+            f"{plural(first.visible, 'GPU')}{of_all}",
             **(_HIDDEN if hidden else _WRONG_NUMBER),
             **on_ranks(
                 asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"

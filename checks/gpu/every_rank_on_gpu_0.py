@@ -73,7 +73,7 @@ class EveryRankOnGpu0(Check):
             if (device := _on_other_gpu(trace.recordings()[rank], by_rank, rank))
         )
         return [*crowded.values(), *map(self._on_gpu_of_others, strangers)] or Passed(
-            f"{ranks_phrase(by_rank)} used GPUs of their own"
+            f"{ranks_phrase(by_rank)} used different GPUs"
         )
 
     def _all_on_gpu_0(self, ranks: tuple[int, ...], strayed: Place) -> Finding:
@@ -125,7 +125,7 @@ class EveryRankOnGpu0(Check):
             f"GPU {gpu} ran out of memory on {ranks_phrase(details['ranks'], plural(len(crowded), 'rank'))}, each of "
             "which had a part of it",
             why="The ranks most likely work on one GPU, since together they fill it: none of them set its device, or "
-            "all set the same. The other reading is that each has a GPU of its own, where an earlier run still holds "
+            "all set the same. Or each has its own GPU, where an earlier run still holds "
             "memory.",
             fix="torch.cuda.set_device(int(os.environ['LOCAL_RANK']))     # before anything else uses CUDA\n"
             "nvidia-smi     # when the job is over: a process that still holds memory is of an earlier run",

@@ -122,8 +122,8 @@ class GpuHardware(Check):
             f"GPU {gpu.index} does not answer: {gpu.lost}",
             why="The driver cannot reach the GPU. A rank on it fails or hangs at its first CUDA call, and every other "
             "rank waits for it.",
-            fix="restart the node and look for Xid errors: dmesg | grep -i xid; until then exclude the GPU with "
-            "CUDA_VISIBLE_DEVICES",
+            fix="restart the node and look for Xid errors: dmesg | grep -i xid; until then exclude "
+            "the GPU with CUDA_VISIBLE_DEVICES",
             evidence=(Evidence(_describe(gpu)),),
             about=Kind.GPU.of(gpu.index),
         )

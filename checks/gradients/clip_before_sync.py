@@ -29,7 +29,7 @@ class ClipBeforeSync(Check):
         equal on all ranks, so nothing looks wrong, and it is not the clipped gradient of the batch.
 
     Example:
-        Clipping stands in the loop over micro-batches:
+        Clipping inside the loop over micro-batches:
             with model.no_sync():
                 model(x).mean().backward()
             clip_grad_norm_(model.parameters(), 1.0)
@@ -69,8 +69,8 @@ class ClipBeforeSync(Check):
         return self.fail(
             f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
             f"{ranks_phrase(row)} in one step",
-            why="Each rank scales its own gradients by its own factor, and the update takes the average of "
-            "these, which is not the clipped gradient of the batch.",
+            why="Each rank scales its own gradients by a different factor, and the update takes "
+            "the average of these, which is not the clipped gradient of the batch.",
             fix="if (i + 1) % accumulate == 0:\n"
             "    clip_grad_norm_(model.parameters(), limit)    # after the backward that reduces\n"
             "    optimizer.step()",

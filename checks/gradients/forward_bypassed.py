@@ -15,7 +15,7 @@ class ForwardBypassed(Check):
 
     Why it matters:
         DDP arms its reducer in its own forward. A backward that did not start there leaves every rank with the
-        gradients of its own data, so each rank trains a model of its own, without an error. What rank 0 saves
+        gradients of its own data, so each rank trains a different model, without an error. What rank 0 saves
         has seen 1/N of the data.
 
     Example:

@@ -63,9 +63,10 @@ class GatherWithoutGradient(Check):
         shape = "x".join(map(str, first.shape or ()))
         ranks = tuple(trace.training())
         return self.fail(
-            f"{first.operation} of features ({shape}) feeds the loss without their gradient",
-            why="It returns copies outside the autograd graph. What this rank's features contribute to the "
-            "losses of other ranks is missing in the gradient, so it is not that of the global batch.",
+            f"the loss uses features ({shape}) from {first.operation}, which drops their gradient",
+            why="It returns copies outside the autograd graph. The gradient lacks what this rank's "
+            "features contribute to the losses of other ranks, so it is not that of the global "
+            "batch.",
             fix="from torch.distributed.nn import all_gather    # differentiable\n"
             "everything = torch.cat(all_gather(features))",
             ranks=ranks,

@@ -5,6 +5,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.source_causes import sync_decision
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
+from ddpdoctor.trace.training import TrainingStep
 
 
 class NoSyncMisaligned(Check):
@@ -43,18 +44,17 @@ class NoSyncMisaligned(Check):
 
     def _misaligned(self, updates: list[Unaveraged], trace: Trace) -> Finding:
         first = next((update for update in updates if update.differing), updates[0])
-        window = next(iter(first.update.steps.values())).backwards
-        reduced = [i + 1 for i, backward in enumerate(window) if first.wrapper.index in backward.reduced]
+        step = next(iter(first.update.steps.values()))
         fields = finding_fields(updates, first, "{} without it")
         script = next(iter(trace.recordings().values())).script
         if decision := sync_decision(fields["where"], script):
             fields["evidence"] += shown_at("backward", fields["where"])
             fields["where"] = decision
         return self.fail(
-            f"the backward before the optimizer's step did not reduce on {ranks_phrase(first.by_rank)}: "
-            + _window(len(window), reduced),
-            why="Its forward ran under no_sync(), which turns off the all-reduce of its backward as well. The "
-            "accumulated gradients stay each rank's own, and the weights drift apart.",
+            f"optimizer.step() used gradients that were not all-reduced on {ranks_phrase(first.by_rank)}: "
+            + _window(step, first.wrapper.index),
+            why="The forward before the last backward ran under no_sync(), which turns off the all-reduce of its "
+            "backward as well. The accumulated gradients are not averaged, and the weights drift apart.",
             fix="sync = (i + 1) % accumulate == 0 or i + 1 == len(loader)\n"
             "with nullcontext() if sync else model.no_sync():    # around forward and backward\n"
             "    loss = criterion(model(x), y) / accumulate\n"
@@ -63,7 +63,16 @@ class NoSyncMisaligned(Check):
         )
 
 
-def _window(backwards: int, reduced: list[int]) -> str:
-    if not reduced:
-        return f"none of {plural(backwards, 'backward')} of a window did"
-    return f"number {reduced[-1]} of {plural(backwards, 'backward')} of a window did, the last did not"
+def _window(step: TrainingStep, wrapper: int) -> str:
+    """Which backwards before the update reduced."""
+    count = plural(len(step.backwards), "backward")
+    reduced = [i + 1 for i, backward in enumerate(step.backwards) if wrapper in backward.reduced]
+    if reduced:
+        return f"backward {reduced[-1]} of {len(step.backwards)} was, and the last ran under no_sync()"
+    if any(forward.synced for forward in step.forwards if forward.wrapper == wrapper):
+        return f"none of the {count} of the window was"
+    return (
+        "the only backward ran under no_sync()"
+        if len(step.backwards) == 1
+        else f"all {count} of the window ran under no_sync()"
+    )

@@ -23,7 +23,7 @@ class GradientsNotAveraged(Check):
     What it finds:
         After backward through DistributedDataParallel, a gradient that is not the one that a single process
         computes on the samples of all ranks together: a sum where there should be a mean, a rank left out, or
-        a change that a communication hook made. Of a script: a communication hook of its own that sums and does not
+        a change that a communication hook made. Of a script: its communication hook that sums and does not
         divide, or divides twice, where nothing takes that back; and with --exact a gradient of the first update that
         is not the one that the same script computes as one process on the batches of all ranks together.
 
@@ -117,8 +117,9 @@ class GradientsNotAveraged(Check):
             f"of one process on the same samples, with a relative error of {exact.error:.2g}",
             why="The same script, run again as one process on the batches of all ranks together, computes a "
             "different gradient, so the result of training depends on the number of ranks.",
-            fix="see what the loss divides by, and what is summed over ranks: a mean over each rank's own "
-            "count, a sum that nobody divides, a tensor gathered without its gradient",
+            fix="see what the loss divides by, and what is summed over ranks: a mean over each "
+            "rank's own count, a sum that is not divided, a tensor gathered without its "
+            "gradient",
             ranks=tuple(recordings),
             where=next((backward.at for backward in first.backwards), None),
             evidence=(
@@ -132,8 +133,9 @@ class GradientsNotAveraged(Check):
         return self.fail(
             f"DDP's gradient of {first['tensor']} element {first['element']} is {first['got']:.6g} on "
             f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
-            why="DDP averages every gradient over all ranks, which is the gradient of the whole batch. Here it is "
-            "not, with a model of ddpdoctor's own, so training would learn from wrong gradients without an error.",
+            why="DDP averages every gradient over all ranks, which is the gradient of the whole "
+            "batch. Here it is not, in ddpdoctor's test model, so training would learn from "
+            "wrong gradients without an error.",
             fix=REINSTALL_TORCH,
             ranks=tuple(wrong),
             evidence=by_state(

@@ -10,8 +10,9 @@ from ddpdoctor.trace.raised import keys_of, raised_as, raised_by, with_victims
 from ddpdoctor.trace.recording import Recording
 
 _WHY = (
-    "The parameter takes part in two backwards that run inside each other, as reentrant checkpointing makes them, or "
-    "is used outside the wrapper's forward too. DDP had sent its first gradient away when the second one came."
+    "The parameter takes part in two backwards that run inside each other, as reentrant "
+    "checkpointing makes them, or is used outside the wrapper's forward too. DDP had "
+    "already sent its first gradient when the second one came."
 )
 _FIX = (
     "checkpoint(block, x, use_reentrant=False)    # or, for a graph that never changes: "

@@ -54,7 +54,7 @@ class StepSkipped(Check):
         if len(set(steps.values())) > 1 and _equal_work(recordings, backwards):
             most = max(steps.values())
             if all(_gets_weights(recordings[rank]) for rank, count in steps.items() if count < most):
-                raise NotMeasured("ranks that leave updates out are sent the weights by others")
+                raise NotMeasured("ranks that skip updates receive the weights from other ranks")
             return self._skipped(recordings, steps, backwards)
         if len(set(steps.values())) > 1:
             raise NotMeasured("ranks ran different numbers of batches")
@@ -69,9 +69,9 @@ class StepSkipped(Check):
         leader = recordings[next(rank for rank, count in steps.items() if count == most)]
         where, decided = _decided_at(recordings, late, leader)
         return self.fail(
-            f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')} where the others took {most}",
-            why="It ran as many backwards as the others, so the gradients were averaged, but it did not apply "
-            "them. Its weights differ from then on.",
+            f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')}, the other ranks {most}",
+            why="The skipped steps had as many backwards as on the other ranks, so the gradients "
+            "were averaged but not applied, and the weights differ from then on.",
             fix="skip = skip.float()    # the condition, as a tensor\ndist.all_reduce(skip)\n"
             "if skip.item() == 0:       # equal on every rank\n    optimizer.step()",
             ranks=late,

@@ -56,7 +56,7 @@ class UnevenMean(Check):
         script divides by hand. Losses that divide by a global count are right.
 
     Why it matters:
-        DDP averages gradients over ranks, whatever stands behind them. The mean of means is not the mean: an
+        DDP averages gradients over ranks, whatever they were computed from. The mean of means is not the mean: an
         element on the rank with few of them weighs more, by the ratio of the counts. Training runs, and its
         gradient is not the one of the whole batch, nor the one that fewer or more GPUs would give.
 
@@ -82,7 +82,7 @@ class UnevenMean(Check):
         rows = [_rows(update.steps) for group in replicas(trace) for update in updates(group)]
         compared = list(filter(None, rows))
         if not compared:
-            raise NotMeasured("no loss was seen that averages over a count of its own")
+            raise NotMeasured("no loss was recorded that averages over a count of its elements")
         uneven = [(number, loss) for number, row in enumerate(compared) for loss in row if loss.matters]
         uneven.sort(key=lambda pair: (pair[0], -pair[1].ratio))
         # Of each line, the worst of each step.
@@ -97,8 +97,8 @@ class UnevenMean(Check):
         worst = max(uneven, key=lambda row: row.ratio)
         low, high = min(worst.counts.values()), max(worst.counts.values())
         return self.warn(
-            f"{worst.function or 'the loss'} averages over {low} to {high} elements in one step: those of "
-            f"some ranks weigh {worst.ratio:.1f} times as much",
+            f"{worst.function or 'the loss'} averages over {low} to {high} elements in one step: "
+            f"those of some ranks count {worst.ratio:.1f} times as much",
             why="Each rank divides by its own count, and DDP then gives all ranks the same weight. The result is "
             "not the gradient of the whole batch, and it changes with the number of ranks.",
             fix=_divided_by_all(worst),

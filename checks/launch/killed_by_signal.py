@@ -32,8 +32,10 @@ _TEXTS: dict[int, dict[str, str]] = {
     },
     signal.SIGILL: {
         "why": "SIGILL means that this CPU lacks an instruction that the installed build uses.",
-        "fix": "python -c 'import torch; print(torch.backends.cpu.get_cpu_capability())'\n"
-        "install a torch that was built for this CPU",
+        "fix": (
+            "python -c 'import torch; print(torch.backends.cpu.get_cpu_capability())'\ninstall a "
+            "torch that was built for this CPU"
+        ),
     },
     signal.SIGABRT: {
         "why": "Native code in the process aborts it after an error that it cannot handle, and prints the error in "
@@ -62,8 +64,8 @@ _TEXTS: dict[int, dict[str, str]] = {
         "fix": "ulimit -f     # in the job, as the scheduler or the shell set it; it has to say unlimited",
     },
     signal.SIGUSR1: {
-        "why": "Schedulers send SIGUSR1 some time before they end a job, where it asked for that. It ends a process "
-        "without a handler of its own.",
+        "why": "Schedulers send SIGUSR1 some time before they end a job, if the job requests it. It ends a process "
+        "without a handler.",
         "fix": "#SBATCH --signal=B:USR1@120     # to the batch script, which forwards it to a handler that saves\n"
         "signal.signal(signal.SIGUSR1, save_and_exit)     # in every rank",
     },
@@ -90,20 +92,25 @@ _SCHEDULER = (
     r"|Container \S{1,80} failed liveness probe"
 )
 _FIX_OF_SLURM = (
-    "sacct -j JOB --format=State,Elapsed,Timelimit,Reason\n"
-    "request a longer --time, or save checkpoints at intervals and use --requeue"
+    "sacct -j JOB --format=State,Elapsed,Timelimit,Reason\nrequest a longer --time, or "
+    "save checkpoints at intervals and use --requeue"
 )
 _WHY_OF_SCHEDULER = (
-    "The job was stopped from outside: at its time limit, for another job, by a health check or a person. Its "
-    "last lines before that show whether it made progress or hung."
+    "The job was stopped from outside: at its time limit, for another job, by a health "
+    "check or a person. The lines before that show whether it made progress or hung."
 )
 _FIX_OF = {
-    "PBS": "qstat -xf JOB\nrequest a longer -l walltime, or save checkpoints at intervals and go on from the last",
+    "PBS": (
+        "qstat -xf JOB\nrequest a longer -l walltime, or save checkpoints at intervals and "
+        "resume from the last"
+    ),
     "Container": "kubectl describe pod POD     # the probe, and what it got\n"
     "a probe that does not depend on training, or a longer failureThreshold * periodSeconds",
-    "Preempted by": "kubectl describe pod POD; kubectl get priorityclass\na higher priorityClassName, or save "
-    "checkpoints at intervals and go on from the last",
-    "TERM_": "bhist -l JOB\nrequest a longer -W, or save checkpoints at intervals and go on from the last",
+    "Preempted by": (
+        "kubectl describe pod POD; kubectl get priorityclass\na higher priorityClassName, or "
+        "save checkpoints at intervals and resume from the last"
+    ),
+    "TERM_": ("bhist -l JOB\nrequest a longer -W, or save checkpoints at intervals and resume from the last"),
 }
 """By how the scheduler's words begin."""
 _WORKER = (

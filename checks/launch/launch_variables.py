@@ -151,9 +151,9 @@ def _against_launch(number: Mapping[str, int], environ: Mapping[str, str], launc
     size, local = number.get("WORLD_SIZE"), number.get("LOCAL_WORLD_SIZE")
     from_operator = _by_operator(environ) and not launch.explicit & {"nnodes", "node_rank"}
     if size is not None and size not in (launch.world_size, launch.nnodes) and not from_operator:
-        yield f"WORLD_SIZE={size} is exported, but the launch asked for has {launch.world_size} ranks"
+        yield f"WORLD_SIZE={size} is exported, but this launch has {launch.world_size} ranks"
     if local is not None and local != launch.nproc:
-        yield f"LOCAL_WORLD_SIZE={local} is exported, but the launch asked for has {launch.nproc} ranks on this node"
+        yield f"LOCAL_WORLD_SIZE={local} is exported, but this launch has {launch.nproc} ranks on this node"
 
 
 def _against_slurm(number: Mapping[str, int], environ: Mapping[str, str]) -> Iterator[str]:

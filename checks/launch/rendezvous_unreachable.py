@@ -73,8 +73,8 @@ class RendezvousUnreachable(Check):
         if not addresses:
             return self.fail(
                 f"{shown} does not resolve to an address",
-                why="Every rank resolves this name to find rank 0's store, and repeats that until the rendezvous "
-                "times out.",
+                why="Every rank resolves this name to find rank 0's store, and retries until the "
+                "rendezvous times out.",
                 fix="on one node: unset MASTER_ADDR\non several: torchrun --master-addr ADDRESS ..., an "
                 f"address of node 0 that every node resolves: getent hosts {quote(address)}",
             )
@@ -122,16 +122,19 @@ class RendezvousUnreachable(Check):
 
     def _never_came(self, ranks: GroupRecord) -> Finding:
         launch, place = ranks.launch, f"{ranks.launch.master_addr} {ranks.launch.master_port}"
-        came = tuple(Evidence(f"{node.host} came, node {node.node_rank}", node.ranks) for node in ranks.nodes)
+        came = tuple(
+            Evidence(f"{node.host} joined, node {node.node_rank}", node.ranks) for node in ranks.nodes
+        )
         missing = tuple(
             rank for node in ranks.absent for rank in range(node * launch.nproc, (node + 1) * launch.nproc)
         )
         return self.fail(
             f"{ranks.broken} ({ranks_phrase(missing)})",
-            why=f"The commands on all {launch.nnodes} hosts meet at node 0 before the ranks start, and a job waits "
-            "there in the same way. This one was not started, does not reach that address, or has another number.",
-            fix="start the same command on every host, with --node-rank 0 on the host of that address\n"
-            f"nc -vz {place}     # from the host that did not come, while the others wait",
+            why=f"The commands on all {launch.nnodes} hosts meet at node 0 before the ranks start, "
+            "and a job waits there in the same way. This one was not started, does not reach "
+            "that address, or has another --node-rank.",
+            fix="start the same command on every host, with --node-rank 0 on the host of that "
+            f"address\nnc -vz {place}     # from the missing host, while the others wait",
             ranks=missing,
             evidence=came,
         )
@@ -150,10 +153,10 @@ class RendezvousUnreachable(Check):
         return self.fail(
             f"{ranks_phrase(waiting)} connect to {1 + len(others)} different addresses, and none reaches the store"
             if others
-            else f"{ranks_phrase(waiting)} are there, and none of them reaches the store at {first}",
-            why="Rank 0 serves the store on its own host, and every rank, also rank 0, connects to the given address. "
-            "That address is not rank 0's host, or another program listens there, so init_process_group waits until "
-            "its timeout, 30 minutes.",
+            else f"{ranks_phrase(waiting)} started, and none of them reaches the store at {first}",
+            why="Rank 0 serves the store on its host, and every rank, also rank 0, connects to the "
+            "given address. That address is not rank 0's host, or another program listens "
+            "there, so init_process_group waits until its timeout, 30 minutes.",
             fix='os.environ["MASTER_ADDR"] = "127.0.0.1"    # on one node; on several, an address of node 0',
             ranks=tuple(waiting),
             where=next(iter(waiting.values())).at,
@@ -183,11 +186,12 @@ class RendezvousUnreachable(Check):
 
     def _was_lost(self, details: dict[str, Any]) -> Finding:
         return self.fail(
-            "the rendezvous was lost while the job ran: the launcher that serves it went away",
-            why="torchrun on the host of --rdzv-endpoint serves the rendezvous. It ended, was killed, or its host is "
-            "not reached any more; the launchers of the other hosts only report that.",
+            "the rendezvous was lost while the job ran: the launcher that serves it ended",
+            why="torchrun on the host of --rdzv-endpoint serves the rendezvous. It ended, was "
+            "killed, or its host cannot be reached any more; the launchers of the other hosts "
+            "only report that.",
             fix="read the output of torchrun on that host first: what failed there is the cause\n"
-            "or it is the host: uptime; dmesg -T | tail",
+            "if it has none, check the host: uptime; dmesg -T | tail",
             **details,
         )
 

@@ -25,7 +25,7 @@ class WorldSizeMismatch(Check):
         errors of NCCL and gloo about ranks with different world sizes, or the same rank.
 
     Why it matters:
-        Every process has to use the same world size and address, and a rank of its own. Otherwise processes wait for
+        Every process has to use the same world size and address, and a different rank. Otherwise processes wait for
         ranks that do not exist, without a message until the rendezvous times out after 10 or 30 minutes, or form
         separate groups.
 
@@ -95,7 +95,7 @@ class WorldSizeMismatch(Check):
         headline = f"{ranks_phrase(ranks)} joined with {names[0]} {used} where the launcher set "
         headline += f"{names[0].upper()}={launched}"
         if names[0] == "rank" and len(contradicted) > 1:
-            headline = f"{ranks_phrase(ranks)} were taken by processes that the launcher gave others: "
+            headline = f"{ranks_phrase(ranks)} were taken by processes to which the launcher gave others: "
             headline += f"rank {used} by RANK={launched}"
         return self.fail(
             headline,
@@ -111,8 +111,9 @@ class WorldSizeMismatch(Check):
         rank, names = next(iter(moved.items()))
         return self.fail(
             f"{ranks_phrase(moved)} overwrote {' and '.join(names)}, and did not join the process group",
-            why="torchrun's agent serves the rendezvous at the address that it set in the environment. Nothing listens "
-            "at another one, so init_process_group waits until its timeout.",
+            why="torchrun's agent serves the rendezvous at the address that it set in the "
+            "environment. Nothing listens at the new one, so init_process_group waits until "
+            "its timeout.",
             fix="do not set it under torchrun, or set a default only:\n"
             'os.environ.setdefault("MASTER_PORT", "29500")',
             ranks=tuple(moved),

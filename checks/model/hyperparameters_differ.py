@@ -28,7 +28,7 @@ class HyperparametersDiffer(Check):
     What it finds:
         A learning rate, weight decay, momentum or another value of a parameter group that differs between ranks in
         the same step; and the scheduler's line where ReduceLROnPlateau was given another loss on each rank, also
-        where the rates have not parted yet (a warning).
+        where the rates have not diverged yet (a warning).
 
     Why it matters:
         Gradients are averaged, steps are not: with equal gradients and unequal learning rates the weights drift

@@ -20,7 +20,7 @@ class NotWrapped(Check):
     What it finds:
         A process group of several ranks, optimizer steps on each, no DistributedDataParallel that holds what they
         train, no collective on gradients or weights, and weights that differ after a step. Ranks that train a model
-        each on purpose, for the folds of a cross-validation or each with a learning rate of its own, are left alone:
+        each on purpose, for the folds of a cross-validation or with different learning rates, are left alone:
         no sampler divides their data, and they do not speak to each other while they train, or began unequal.
 
     Why it matters:

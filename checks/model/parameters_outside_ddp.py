@@ -24,7 +24,7 @@ class ParametersOutsideDdp(Check):
         wrapped part along, whose gradients run through it. The checkpoint holds rank 0's.
 
     Example:
-        A loss with weights of its own:
+        A loss that has weights:
             model = DistributedDataParallel(net)
             centers = CenterLoss(classes, 128)
             optimizer = SGD([*model.parameters(), *centers.parameters()], lr=0.1)

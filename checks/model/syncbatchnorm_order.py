@@ -22,7 +22,7 @@ class SyncbatchnormOrder(Check):
         becomes of that depends on the version of torch. On the CPU SyncBatchNorm does not work at all.
 
     Example:
-        The two lines stand the wrong way round:
+        The two lines are in the wrong order:
             model = DistributedDataParallel(model, device_ids=[local_rank])
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
 

@@ -39,7 +39,7 @@ class Firewall(Check):
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if not ranks.links:
-            return Skipped("the job has one host" if ranks.launch.nnodes == 1 else "not all hosts came")
+            return Skipped("the job has one host" if ranks.launch.nnodes == 1 else "not all hosts joined")
         names = ranks.node_names
         closed = [link for link in ranks.links if link.error == NO_ANSWER]
         if not closed:
@@ -48,7 +48,7 @@ class Firewall(Check):
         report = self.fail if ranks.broken and ranks.stage is Stage.JOIN else self.info
         pairs = [f"{names[link.source]} cannot reach {names[link.target]}" for link in closed]
         return report(
-            f"{listing(pairs)} on the ports for data, and the master port is open",
+            f"{listing(pairs)} on the ports for data, although the master port is open",
             fix="open the range of /proc/sys/net/ipv4/ip_local_port_range between the hosts, also in "
             "the security group",
             evidence=tuple(
@@ -65,7 +65,7 @@ class Firewall(Check):
         groups = reason.match.groupdict()
         address, port = groups.get("address") or "ADDRESS", groups.get("port") or "PORT"
         return self.fail(
-            f"port {port} of {address} did not answer, after the ranks had met"
+            f"port {port} of {address} did not answer after the rendezvous"
             if groups
             else "a port for data did not answer",
             fix=f"to try the path, on {address}: nc -l {port}; from the other node: nc -vz {address} {port}\n"

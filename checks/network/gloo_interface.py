@@ -62,8 +62,8 @@ class GlooInterface(Check):
         usable = host.usable_interfaces
         return report(
             f"{show_variable(VARIABLE, value)} {problems}",
-            why=f"gloo looks up every name of the list literally. {affected} cannot be created, or its ranks do not "
-            "reach each other.",
+            why=f"gloo looks up every name of the list literally. {affected} cannot be created, or "
+            "its ranks do not reach each other.",
             fix=f"unset {VARIABLE}" + (f"; or: export {VARIABLE}={usable[0].name}" if usable else ""),
             evidence=tuple(Evidence(str(interface)) for interface in host.interfaces),
             about=Kind.VARIABLE.of(VARIABLE),
@@ -79,7 +79,7 @@ class GlooInterface(Check):
             address = groups.get("address") or groups.get("address2")
             headline = "gloo found no address for its own host"
             if address:
-                headline = f"gloo gave out the loopback address {address}"
+                headline = f"gloo announced the loopback address {address}"
         return self.fail(headline, **log_fields(reason))
 
 

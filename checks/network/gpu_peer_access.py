@@ -119,15 +119,16 @@ class GpuPeerAccess(Check):
         if reason := log.search(_REFUSED):
             return self.fail(
                 "two GPUs of one host have no peer access, and a call needed it",
-                why="The driver refuses it between these GPUs: they are consumer cards, hang on different processors, "
-                "or a virtual machine, a container or ACS separates them.",
-                fix="NCCL_P2P_DISABLE=1 torchrun ...     # NCCL goes through host memory\n"
+                why="The driver refuses it between these GPUs: they are consumer cards, are attached "
+                "to different sockets, or a virtual machine, a container or ACS separates them.",
+                fix="NCCL_P2P_DISABLE=1 torchrun ...     # NCCL communicates through host memory\n"
                 "nvidia-smi topo -p2p r     # between which GPUs it is missing, and why",
                 **log_fields(reason),
             )
         if reason := log.search(_NOTHING_ARRIVED):
             return self.fail(
-                "a rank got a parameter count of 0 from another rank: the transfer between their GPUs brought nothing",
+                "a rank got a parameter count of 0 from another rank: the transfer between their GPUs "
+                "lost the data",
                 why="DistributedDataParallel gathers every rank's count of parameters first, and none is 0. What one "
                 "GPU wrote did not arrive at the other: an IOMMU or Access Control Services redirect transfers by peer "
                 "access, or the network between the hosts loses them.",

@@ -79,7 +79,7 @@ class NcclInterface(Check):
             reason = log.reason(_LOCAL_INTERFACE if several_nodes else _CONNECTS_TO_ITSELF)
             groups = reason.match.groupdict()
             headline = (
-                f"NCCL took interface {groups.get('interface', 'lo')}, which does not lead to other nodes"
+                f"NCCL chose interface {groups.get('interface', 'lo')}, which does not lead to other nodes"
             )
             failed = log.search(rf"onnect to {re.escape(groups.get('address', ''))}\S*<\d+> failed")
             role, confidence = Role.CAUSE if failed else Role.ATTEMPT, Confidence.LIKELY
@@ -100,8 +100,8 @@ class NcclInterface(Check):
         if host.launch.nnodes > 1 and all(interface.name.startswith(_LOCAL) for interface in chosen):
             return self.fail(
                 f"NCCL has only {_names(chosen)} to use, and the job has {host.launch.nnodes} nodes",
-                why="Loopback and container bridges are local to this machine. The other nodes cannot reach it, and "
-                "wait until the timeout of the process group.",
+                why="Loopback and container bridges are local to this machine. The other nodes cannot "
+                "reach it, and wait until the timeout of the process group.",
                 fix="docker run --network host ...     # or bring up the interface that leads to the other nodes",
                 evidence=_evidence(host),
             )

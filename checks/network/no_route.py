@@ -45,7 +45,7 @@ class NoRoute(Check):
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if not ranks.links:
-            return Skipped("the job has one host" if ranks.launch.nnodes == 1 else "not all hosts came")
+            return Skipped("the job has one host" if ranks.launch.nnodes == 1 else "not all hosts joined")
         names = ranks.node_names
         failed = [link for link in ranks.links if link.error not in ("", NO_ANSWER)]
         if not failed:
@@ -74,7 +74,7 @@ class NoRoute(Check):
         local = address.startswith(("169.254.", "fe80:"))
         aborted = "connection abort" in reason.match[0]
         headline = (
-            f"a rank gave out the link-local address {address}"
+            f"a rank announced the link-local address {address}"
             if local
             else f"the connection to {address} was aborted while it was made"
             if aborted

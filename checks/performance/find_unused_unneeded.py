@@ -16,9 +16,7 @@ _UNNEEDED = (
     r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
 )
 
-_WHY = (
-    "DDP traverses the graph after every forward and all-reduces which parameters were used, in vain so far."
-)
+_WHY = "DDP traverses the graph after every forward and all-reduces which parameters were used, so far without need."
 _FIX = "DistributedDataParallel(model)     # keep the argument where later steps take another path"
 _FEWEST = 5
 """Training steps in which every rank has to have used everything."""

@@ -49,9 +49,9 @@ class GatheredObjects(Check):
     def _much(self, gathered: Mapping[int, GatheredObject], ranks: int) -> Finding:
         most = max(object_.bytes for object_ in gathered.values())
         return self.warn(
-            f"all_gather_object gives each of {plural(ranks, 'rank')} {size(most * ranks)}",
-            why=f"{ranks_phrase(gathered)} gave up to {size(most)}, and every rank receives and unpickles what all "
-            f"{ranks} ranks give. It grows with the number of ranks.",
+            f"each of {plural(ranks, 'rank')} receives {size(most * ranks)} from all_gather_object",
+            why=f"{ranks_phrase(gathered)} sent up to {size(most)}, and every rank receives and "
+            f"unpickles what all {ranks} ranks send. It grows with the number of ranks.",
             fix="dist.all_reduce(total)    # numbers, instead of what they are computed from; or, on one rank only:\n"
             "dist.gather_object(own, parts if dist.get_rank() == 0 else None, dst=0)",
             **on_ranks(gathered, lambda object_: f"gave {size(object_.bytes)}"),

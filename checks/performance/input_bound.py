@@ -21,7 +21,7 @@ class InputBound(Check):
         started.
 
     Why it matters:
-        The GPUs stand still meanwhile. More ranks make it worse where they share the disk or the CPUs.
+        The GPUs are idle meanwhile. More ranks make it worse where they share the disk or the CPUs.
 
     Example:
         DataLoader(dataset, batch_size=64)          # num_workers=0: each batch is loaded while the GPU waits

@@ -10,12 +10,12 @@ from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 
 _FILE = "logging"
 _OF_VALUES = {
-    "why": "A value that every rank logs stands there once for each rank: curves show several points for a step, and "
+    "why": "A value that every rank logs appears once for each rank: curves show several points for a step, and "
     "runs multiply. A rank that logs nothing still leaves an empty event file or run.",
     "fix": "if dist.get_rank() == 0:\n    writer = SummaryWriter(folder)    # and write to it on this rank only",
 }
 _OF_A_FILE = {
-    "why": "Each message stands in the file once for each rank, and lines of two ranks may run together. A handler "
+    "why": "Each message is in the file once for each rank, and lines of two ranks may run together. A handler "
     'with mode "w" also empties the file, with what other ranks have written by then.',
     "fix": "if dist.get_rank() == 0:\n    logger.addHandler(logging.FileHandler(path))\n"
     'Or a file for each rank: logging.FileHandler(f"{path}.{dist.get_rank()}")',

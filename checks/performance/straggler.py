@@ -95,7 +95,7 @@ def _fix(loss: Loss) -> str:
         return f"give rank {loss.rank} samples of the same size as the others: sort by length, then deal them out"
     at = f"{PurePath(loss.line.file).name}:{loss.line.line}"
     return (
-        f"do what {at} does less often, in another process, or before training; or on every rank a part of it"
+        f"do what {at} does less often, in another process, or before training; or divide it among the ranks"
     )
 
 

@@ -214,7 +214,7 @@ def test_new_group_called_by_its_members_alone():
     inside = (*collective("new_group", 8), torch("distributed/distributed_c10d.py", "_store_based_barrier"))
     found = judged(snapshot({0: inside, 1: inside, 2: BARRIER}))
     assert (found.code, found.culprits) == ("DD309", (0, 1))
-    assert found.headline == "ranks 0-1 alone called new_group, and wait there, and rank 2 did not"
+    assert found.headline == "only ranks 0-1 called new_group, and wait there, and rank 2 did not"
 
 
 def test_a_wait_for_an_asynchronous_collective_is_told_by_native_frames():

@@ -23,7 +23,10 @@ def test_a_node_that_never_came_is_named_with_its_ranks() -> None:
     record = hosts(TWO, nnodes=3, broken="node 2 did not come", absent=(2,))
     finding = only_finding("DD004", Source.GROUP, record)
     assert finding.headline == "node 2 did not come (ranks 4-5)"
-    assert [evidence.text for evidence in finding.evidence] == ["node0 came, node 0", "node1 came, node 1"]
+    assert [evidence.text for evidence in finding.evidence] == [
+        "node0 joined, node 0",
+        "node1 joined, node 1",
+    ]
     assert "nc -vz 10.0.0.1 29500" in finding.fix
 
 
@@ -155,7 +158,9 @@ def test_packets_of_another_size() -> None:
 def test_ports_for_data_that_do_not_answer_where_the_ranks_did_not_meet() -> None:
     links = (link(0, 1), link(1, 0, error="no answer"))
     finding = only_finding("DD710", Source.GROUP, hosts(TWO, links=links, **NOT_JOINED))
-    assert finding.headline == "node1 cannot reach node0 on the ports for data, and the master port is open"
+    assert (
+        finding.headline == "node1 cannot reach node0 on the ports for data, although the master port is open"
+    )
     assert finding.evidence[0].text == "node1 to node0: port 40000 of 10.0.0.1: no answer"
     assert finding.level is Level.FAIL
 

@@ -138,7 +138,7 @@ def test_a_line_that_names_two_problems_says_so() -> None:
     )[0]
     assert (first.code, first.confidence.value) == ("DD706", "likely")
     assert [line.text for line in first.evidence if "may mean" in line.text] == [
-        "the same line may mean: a rank asked for a GPU whose number the process does not have (DD802)"
+        "the same line may mean: a rank used a GPU number that the process does not have (DD802)"
     ]
 
 

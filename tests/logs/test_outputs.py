@@ -51,7 +51,7 @@ CAUSES = {
     ),
     "port_taken.log": ("DD002", "port 36345 was taken when the job started"),
     "prefix.log": ("DD403", "the names of a checkpoint begin with 'module.', and those of the model do not"),
-    "rank_0_alone.log": ("DD303", "rank 0 alone waited in a collective for 6 s, and no other rank came"),
+    "rank_0_alone.log": ("DD303", "only rank 0 waited in a collective for 6 s, and no other rank joined"),
     "ready_twice.log": ("DD213", "the gradient of block.bias arrived twice in one backward"),
     "refused.log": ("DD004", "no store answered at 127.0.0.1 port 29611"),
     "shared_memory.log": ("DD016", "shared memory (/dev/shm) was full"),

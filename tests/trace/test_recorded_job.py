@@ -51,7 +51,7 @@ def test_a_rank_that_skipped_a_parameter_came_out_of_backward_alone():
     assert (found.code, found.culprits, found.waiting) == ("DD204", (2,), (0, 1, 3))
     assert found.where == where(49)
     assert found.headline == (
-        "rank 2 came out of backward without a gradient for some parameters, and ranks 0-1, 3 wait there for its part"
+        "rank 2 finished the backward without a gradient for some parameters, and ranks 0-1, 3 wait there for its part"
     )
 
 
@@ -74,7 +74,7 @@ def test_a_barrier_of_one_rank(size):
     found = one_elsewhere(size, 0, AT_BARRIER, change)
     assert (found.code, found.culprits) == ("DD303", (0,))
     assert found.where == where(60)
-    assert found.headline.startswith("rank 0 alone called barrier, while rank")
+    assert found.headline.startswith("only rank 0 called barrier, while rank")
     assert found.headline.endswith("went on to backward")
 
 
@@ -184,7 +184,7 @@ def test_a_batch_whose_backward_one_rank_left_out():
     found = judged(snapshot({0: IN_BACKWARD, 1: AT_BARRIER, 2: IN_BACKWARD}), own)
     assert (found.code, found.culprits) == ("DD308", (1,))
     assert found.headline == (
-        "rank 1 left out the backward of training step 2, and ranks 0, 2 wait in backward at train.py:49"
+        "rank 1 skipped the backward of training step 2, and ranks 0, 2 wait in backward at train.py:49"
     )
 
 
@@ -280,7 +280,7 @@ def test_a_group_that_only_its_member_made():
     }
     found = judged(snapshot({rank: inside for rank in range(3)}), own)
     assert (found.code, found.culprits) == ("DD309", (0,))
-    assert found.headline == "rank 0 alone called new_group for rank 0, and ranks 1-2 did not"
+    assert found.headline == "only rank 0 called new_group for rank 0, and ranks 1-2 did not"
 
 
 def test_orders_that_differ_are_found_where_nothing_stands_still():
@@ -298,7 +298,7 @@ def test_a_group_that_only_its_member_made_where_nothing_stands_still():
 
     finding = only_finding("DD309", Source.RUN, recorded(3, change))
     assert (finding.level, finding.ranks, finding.where) == (Level.WARN, (0,), where(25))
-    assert finding.headline == "rank 0 alone called new_group for rank 0, and ranks 1-2 did not"
+    assert finding.headline == "only rank 0 called new_group for rank 0, and ranks 1-2 did not"
 
 
 def test_groups_that_their_members_make_among_themselves_are_right():

@@ -4,12 +4,12 @@ NAMED = [
     (
         "a:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 - Init COMPLETE\n"
         + raised(1, "FileNotFoundError", "[Errno 2] No such file or directory: 'out/last.pt'"),
-        "rank 1 did not find a checkpoint, or half of one, and rank 0 did",
+        "rank 1 found no checkpoint or an incomplete one, and rank 0 found it",
     ),
     (
         "a:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 busId 1 - Init COMPLETE\n"
         + raised(1, "FileNotFoundError", "[Errno 2] No such file or directory: 'out/model_best.pth.tar'"),
-        "rank 1 did not find a checkpoint, or half of one, and rank 0 did",
+        "rank 1 found no checkpoint or an incomplete one, and rank 0 found it",
     ),
 ]
 

@@ -33,7 +33,7 @@ def load(begin, **fields):
 
 def test_a_read_with_no_barrier_after_the_write():
     finding = only_finding("DD401", Source.RUN, racing(load(20.7)))
-    assert finding.headline == "rank 1 reads 'last.pt' without waiting until rank 0 has written it"
+    assert finding.headline == "rank 1 reads 'last.pt' without waiting for rank 0 to write it"
     assert finding.ranks == (1,)
     assert finding.where == where(82)
     assert [one.text for one in finding.evidence] == [
@@ -110,7 +110,7 @@ def missing(path="/jobs/vocab.json", barriers=(), own=(), **more):
 
 def test_a_file_that_is_not_there_yet():
     finding = only_finding("DD401", Source.RUN, missing())
-    assert finding.headline == "rank 1 needs 'vocab.json' without waiting until rank 0 has written it"
+    assert finding.headline == "rank 1 needs 'vocab.json' without waiting for rank 0 to write it"
     assert (finding.where, finding.ranks) == (where(82), (1,))
     assert finding.evidence[0].text == "writes it at train.py:80"
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_there_yet_is_not_half_read_too():
     trace = missing(record=Record.made(read))
     failed = replace(trace.ranks[1], finished=False, failure=Failure(MISSED.type, MISSED.message, "", 20.2))
     finding = only_finding("DD401", Source.RUN, replace(trace, ranks=(trace.ranks[0], failed), status=1))
-    assert finding.headline == "rank 1 needs 'vocab.json' without waiting until rank 0 has written it"
+    assert finding.headline == "rank 1 needs 'vocab.json' without waiting for rank 0 to write it"
 
 
 def test_a_file_that_is_missing_for_another_reason():
@@ -156,7 +156,7 @@ def test_half_a_file_that_is_no_checkpoint():
 
 def test_a_thread_may_write_on_behind_a_barrier():
     finding = only_finding("DD401", Source.RUN, half_read(background=True, barrier=20.3))
-    assert finding.evidence[0].text == "writes it at train.py:80, in a thread of its own"
+    assert finding.evidence[0].text == "writes it at train.py:80, in a background thread"
     assert finding.fix.startswith("thread.join()")
 
 

@@ -143,7 +143,7 @@ def going_on(epoch, momentum=0.9, saved=None, entries=WITHOUT_OPTIMIZER, first=1
 
 def test_a_state_that_was_never_saved():
     finding = only_finding("DD405", Source.RUN, going_on(1))
-    assert finding.headline == "ranks 0-1 resume from 'last.pt', in which no state of SGD was saved"
+    assert finding.headline == "ranks 0-1 resume from 'last.pt', which lacks the state of SGD"
 
 
 def test_an_optimizer_without_a_state_needs_none():
@@ -234,7 +234,7 @@ def restarted(count, momentum=0.9):
 
 def test_an_optimizer_that_a_restarted_rank_begins_anew():
     finding = only_finding("DD405", Source.RUN, restarted(1))
-    assert finding.headline == ("ranks 0-1 resume from 'last.pt', in which no state of SGD was saved")
+    assert finding.headline == ("ranks 0-1 resume from 'last.pt', which lacks the state of SGD")
 
 
 def test_weights_alone_are_enough_in_the_first_attempt_and_without_a_state():

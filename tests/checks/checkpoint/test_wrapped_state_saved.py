@@ -12,7 +12,7 @@ def saving(prefix):
 def test_names_of_the_wrapper_are_information():
     finding = only_finding("DD407", Source.RUN, saving("module."))
     assert finding.level is Level.INFO
-    assert finding.headline == "rank 0 saves names that begin with module. to 'last.pt'"
+    assert finding.headline == "rank 0 saves names with the prefix 'module.' to 'last.pt'"
     assert finding.where == where(80)
 
 

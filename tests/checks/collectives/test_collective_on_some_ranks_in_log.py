@@ -8,7 +8,7 @@ def test_rank_0_alone_in_a_collective():
     text = wait(0, 8123, "BROADCAST") + stopped(11) + summary(0, -6)
     finding = only_finding("DD303", Source.LOG, log(text))
     assert (
-        finding.headline == "rank 0 alone waited in BROADCAST number 8123 for 600 s, and no other rank came"
+        finding.headline == "only rank 0 waited in BROADCAST number 8123 for 600 s, and no other rank joined"
     )
     assert [one.code for one in explained(text)] == ["DD303"]
 
@@ -16,7 +16,8 @@ def test_rank_0_alone_in_a_collective():
 def test_few_of_many():
     finding = only_finding("DD303", Source.LOG, log(sizes(8) + wait(0) + wait(4)))
     assert (
-        finding.headline == "ranks 0, 4 alone waited in ALLREDUCE number 12 for 600 s, and no other rank came"
+        finding.headline
+        == "only ranks 0, 4 waited in ALLREDUCE number 12 for 600 s, and no other rank joined"
     )
 
 

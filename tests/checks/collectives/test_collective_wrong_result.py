@@ -35,8 +35,8 @@ def test_ranks_with_the_same_wrong_element_are_one_line():
 def test_a_barrier_that_does_not_hold():
     wrong = row("barrier", {"index": 2, "expected": 1, "got": 0}, dtype="", bytes=0)
     finding = only_finding("DD313", Source.GROUP, group([wrong], [row("barrier", dtype="")]))
-    assert finding.headline == "barrier let rank 0 pass before every rank had come"
-    assert finding.evidence[0].text == "barrier ended before rank 2 came"
+    assert finding.headline == "barrier let rank 0 pass before every rank had joined"
+    assert finding.evidence[0].text == "barrier ended before rank 2 joined"
 
 
 def test_right_answers_pass_and_what_the_backend_refuses_is_said():

@@ -112,7 +112,7 @@ def test_an_error_that_the_script_caught_after_a_rank_had_left(steps: int) -> No
 
     (finding,) = LEFT.examine_run(recorded(change=lambda rank, one: gone(one) if rank else alone(one)))
     assert (finding.level, finding.ranks) == (Level.FAIL, (1,))
-    assert "failed unheard" in finding.headline
+    assert "whose exception the script caught" in finding.headline
 
 
 SWALLOWS = """\
@@ -200,7 +200,7 @@ def test_a_rank_that_left_out_a_backward() -> None:
 
     trace = run({0: lambda one: lost(replace(one, trailing=one_more_step()), 49), 1: left_out})
     (finding,) = DECIDED.examine_run(trace)
-    assert finding.headline == "rank 1 left out the backward of training step 0, which rank 0 ran"
+    assert finding.headline == "rank 1 skipped the backward of training step 0, which rank 0 ran"
     assert (finding.ranks, finding.where) == ((1,), where(47))
 
 
@@ -216,7 +216,7 @@ def test_a_rank_that_left_out_a_backward_and_aborted_in_a_collective_behind_the_
     said = "terminate called after throwing an instance of 'gloo::EnforceNotMet'"
     aborted = replace(trace.ranks[1], exit_code=-6, finished=False, output=(said,))
     (finding,) = DECIDED.examine_run(replace(trace, ranks=(trace.ranks[0], aborted)))
-    assert finding.headline == "rank 1 left out the backward of training step 0, which rank 0 ran"
+    assert finding.headline == "rank 1 skipped the backward of training step 0, which rank 0 ran"
 
 
 def test_a_rank_that_left_out_a_step_though_it_drew_as_many_batches() -> None:
@@ -225,7 +225,7 @@ def test_a_rank_that_left_out_a_step_though_it_drew_as_many_batches() -> None:
 
     trace = run({0: lambda one: lost(one, 49), 1: behind})
     (finding,) = DECIDED.examine_run(trace)
-    assert finding.headline == "rank 1 left out 1 training step, which rank 0 made"
+    assert finding.headline == "rank 1 skipped 1 training step, which rank 0 made"
     assert (finding.ranks, finding.where) == ((1,), where(45))
 
 
@@ -370,6 +370,6 @@ def test_a_backward_that_is_left_out_where_a_ranks_own_loss_is_not_finite(
     if told:
         (finding,) = judgement
         assert (finding.level, finding.where.line) == (Level.WARN, 4)
-        assert finding.headline == "ranks 0-1 each leave out the backward where their own loss is not finite"
+        assert finding.headline == "ranks 0-1 skip the backward where their own loss is not finite"
     else:
         assert isinstance(judgement, Passed)

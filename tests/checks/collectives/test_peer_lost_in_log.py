@@ -15,16 +15,22 @@ NCCL = (
 @pytest.mark.parametrize(
     ("text", "headline"),
     [
-        (raised(1, "RuntimeError", GLOO), "the peer at 10.0.0.7 went away; the output shows rank 1 only"),
+        (
+            raised(1, "RuntimeError", GLOO),
+            "the connection to the peer at 10.0.0.7 was lost; the output contains rank 1 only",
+        ),
         (
             raised(1, "RuntimeError", "DataLoader worker (pid(s) 412) exited unexpectedly"),
             "a DataLoader worker of rank 1 ended without an error message",
         ),
-        (raised(1, "RuntimeError", BARRIER), "rank 0 went away; the output shows rank 1 only"),
+        (
+            raised(1, "RuntimeError", BARRIER),
+            "the connection to rank 0 was lost; the output contains rank 1 only",
+        ),
         (
             raised(1, "torch.distributed.DistBackendError", NCCL)
             + raised(3, "RuntimeError", "x: Broken pipe"),
-            "a peer went away; the output shows ranks 1, 3 only",
+            "the connection to a peer was lost; the output contains ranks 1, 3 only",
         ),
     ],
 )
@@ -53,7 +59,10 @@ def test_a_rank_that_ended_without_an_exception_is_the_one_to_look_at():
 
 def test_a_rank_that_the_launcher_stopped_is_not():
     text = raised(0, "RuntimeError", GLOO) + stopped(100) + summary(1)
-    assert explained(text)[0].headline == "the peer at 10.0.0.7 went away; the output shows rank 0 only"
+    assert (
+        explained(text)[0].headline
+        == "the connection to the peer at 10.0.0.7 was lost; the output contains rank 0 only"
+    )
 
 
 def test_a_rank_that_was_stopped_in_an_output_without_its_beginning_is_not():

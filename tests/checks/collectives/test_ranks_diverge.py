@@ -93,7 +93,7 @@ def test_a_barrier_of_rank_0_alone() -> None:
         }
     )
     (finding,) = ALONE.examine_run(trace)
-    assert finding.headline == "rank 0 alone called barrier, while rank 1 went on to backward"
+    assert finding.headline == "only rank 0 called barrier, while rank 1 went on to backward"
     assert (finding.ranks, finding.where) == ((0,), where(60))
     assert judged(MISMATCH, trace) is None
 
@@ -108,13 +108,13 @@ def test_a_barrier_of_rank_0_alone_in_a_run_that_was_stopped() -> None:
         timed_out=True,
     )
     (finding,) = ALONE.examine_run(trace)
-    assert finding.headline == "rank 0 alone called barrier, while rank 1 went on to backward"
+    assert finding.headline == "only rank 0 called barrier, while rank 1 went on to backward"
 
 
 def test_a_reduction_of_rank_0_alone_at_the_end() -> None:
     trace = run({0: lambda one: lost(replace(one, collectives=(call("all_reduce", 60),)), 60)})
     (finding,) = ALONE.examine_run(trace)
-    assert finding.headline == "rank 0 alone called all_reduce, while rank 1 went on to destroy_process_group"
+    assert finding.headline == "only rank 0 called all_reduce, while rank 1 went on to destroy_process_group"
 
 
 def test_an_evaluation_through_the_wrapper() -> None:
@@ -128,7 +128,7 @@ def test_an_evaluation_through_the_wrapper() -> None:
     )
     (finding,) = ALONE.examine_run(trace)
     assert finding.headline == (
-        "rank 0 alone called the wrapped model, whose forward broadcasts buffers, while rank 1 went on to "
+        "only rank 0 called the wrapped model, whose forward broadcasts buffers, while rank 1 went on to "
         "destroy_process_group"
     )
     assert "model.module" in finding.fix
@@ -266,7 +266,7 @@ def rank_1_outside_backward(script: Path, once: Collective) -> Trace:
 def alone_in_its_step(trace: Trace, script: Path, rank: int) -> None:
     (finding,) = ALONE.examine_run(trace)
     others = {0: "ranks 1-2", 1: "ranks 0, 2"}[rank]
-    assert finding.headline == f"rank {rank} alone called all_reduce, while {others} went on to backward"
+    assert finding.headline == f"only rank {rank} called all_reduce, while {others} went on to backward"
     assert (finding.where.file, finding.where.line) == (str(script), 4)
     assert {one.where.line for one in finding.evidence if one.where} == {4, 5}
     assert judged(DECIDED, trace) is None
@@ -292,7 +292,7 @@ def test_a_rank_that_gloo_aborted_in_a_later_call_of_a_line(script: Path) -> Non
     trace = rank_1_outside_backward(script, of_line(script, 4, 1.3))
     alone_in_its_step(aborted(trace, 1, "8 vs 4"), script, 1)
     (finding,) = MISMATCH.examine_run(aborted(trace, 1, "12 vs 4"))
-    assert finding.headline == "rank 1 was sent 12 bytes in a collective that takes 4"
+    assert finding.headline == "rank 1 received 12 bytes in a collective that expects 4"
     assert judged(DECIDED, aborted(trace, 1, "12 vs 4")) is None
 
 
@@ -332,7 +332,7 @@ def test_a_late_call_that_may_be_another_step_of_the_others(
 def test_a_rank_that_left_its_backward_out_and_was_aborted_in_a_later_call(script: Path) -> None:
     trace = rank_1_outside_backward(script, of_line(script, 7, 1.8))
     (finding,) = DECIDED.examine_run(aborted(trace, 1, "8 vs 4"))
-    assert finding.headline == "rank 1 left out the backward of training step 4, which ranks 0, 2 ran"
+    assert finding.headline == "rank 1 skipped the backward of training step 4, which ranks 0, 2 ran"
 
 
 def test_an_exception_in_the_loop_is_no_decision_to_leave_it(script: Path) -> None:

@@ -174,7 +174,7 @@ def test_a_rank_that_gloo_ended_was_in_another_collective():
     recordings = trace_of({0: recording(0), 1: recording(1)}).ranks
     aborted = replace(recordings[1], finished=False, exit_code=-6, output=said)
     finding = only_finding("DD302", Source.RUN, broken(recordings[0], aborted))
-    assert finding.headline == "rank 1 was sent 34 bytes in a collective that takes 4"
+    assert finding.headline == "rank 1 received 34 bytes in a collective that expects 4"
     assert finding.ranks == (1,)
     assert "DD303" in finding.explained_by
     assert finding.where is None

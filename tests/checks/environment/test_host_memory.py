@@ -48,7 +48,7 @@ def test_what_slurm_ended_for_its_memory():
     finding = only_finding("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), slurm=ended))
     assert finding.headline == "task 1 on node1 was ended by Slurm: out of memory (limit 4 GiB)"
     assert finding.ranks == (1,)
-    assert finding.why.endswith("The task that is named took the most.")
+    assert finding.why.endswith("The named task used the most.")
     unknown = replace(broken(failed(0, CLOSED_BY_PEER)), slurm=SlurmEnd("OUT_OF_MEMORY"))
     finding = only_finding("DD017", Source.RUN, unknown)
     assert finding.headline == "the job was ended by Slurm: out of memory"

@@ -144,7 +144,7 @@ def too_late(
 def test_a_folder_that_each_rank_makes() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, too_late())
     assert finding.headline == (
-        "ranks 0-1 make '/jobs/run/samples' without synchronizing, and rank 1 came too late"
+        "ranks 0-1 make '/jobs/run/samples' without synchronizing, and rank 1 failed: already done"
     )
     assert (finding.level, finding.where, finding.ranks) == (Level.FAIL, where(16), (0, 1))
 
@@ -215,7 +215,10 @@ def test_a_rank_that_found_what_another_made_too_late_belongs_to_the_race() -> N
         return replace(one, record=Record.made(asked), files=files, raised=raised if rank == 2 else None)
 
     (finding,) = ask(CHECK.code, Source.RUN, recorded(3, change=change))
-    assert finding.headline == "ranks 0-2 make '/jobs/out' without synchronizing, and rank 2 came too late"
+    assert (
+        finding.headline
+        == "ranks 0-2 make '/jobs/out' without synchronizing, and rank 2 failed: already done"
+    )
     assert (finding.where, finding.ranks) == (where(15), (0, 1, 2))
 
 
@@ -257,7 +260,7 @@ def test_a_file_that_each_rank_writes_where_it_finds_none() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, asked_then_made(made="write"))
     assert finding.headline == "ranks 0-1 write '/jobs/out' where they find none, without synchronizing"
     assert (finding.level, finding.where, finding.ranks) == (Level.WARN, where(15), (0, 1))
-    assert "half written" in finding.why
+    assert "while it is incomplete" in finding.why
     assert "local_rank == 0" in finding.fix
 
 

@@ -5,11 +5,11 @@ from tests.support.logs import TRAINING, log, names
 NAMED = [
     (
         "[rank0]:[W] using GPU 0 to perform barrier as devices used by this process are currently unknown. This can\n",
-        "the first barrier guessed the GPU of its rank, and nothing came after it",
+        "the first barrier guessed the GPU of its rank, and nothing followed",
     ),
     (
         "[rank0]:[W] using GPU 0 as device used by this process is currently unknown.\n(no further output)\n",
-        "the first barrier guessed the GPU of its rank, and nothing came after it",
+        "the first barrier guessed the GPU of its rank, and nothing followed",
     ),
 ]
 

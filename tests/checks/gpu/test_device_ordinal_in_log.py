@@ -8,7 +8,7 @@ NAMED = [
             "RuntimeError",
             "CUDA error: invalid device ordinal\nCUDA kernel errors might be asynchronously reported",
         ),
-        "rank 5 asked for a GPU whose number the process does not have",
+        "rank 5 used a GPU number that the process does not have",
     ),
 ]
 

@@ -79,7 +79,7 @@ def test_ranks_of_gloo_may_share() -> None:
 def test_a_number_that_no_gpu_has() -> None:
     trace = rehearsed(lambda rank: (device(4 * rank, "set", 22),))
     (finding,) = ask(ORDINAL.code, Source.RUN, trace)
-    assert finding.headline == "rank 1 asked for cuda:4, and its process sees 2 GPUs"
+    assert finding.headline == "rank 1 used cuda:4, and its process sees 2 GPUs"
     assert (finding.ranks, finding.where) == ((1,), where(22))
 
 
@@ -87,7 +87,7 @@ def test_a_gpu_that_the_script_hides() -> None:
     trace = rehearsed(lambda rank: (device(rank, "set", 22, visible=1, variable="0"),))
     (finding,) = ask(ORDINAL.code, Source.RUN, trace)
     assert finding.headline == (
-        "rank 1 asked for cuda:1, and its process sees 1 GPU: the script sets CUDA_VISIBLE_DEVICES='0'"
+        "rank 1 used cuda:1, and its process sees 1 GPU: the script sets CUDA_VISIBLE_DEVICES='0'"
     )
     assert "Delete the line" in finding.fix
 
@@ -96,7 +96,7 @@ def test_a_gpu_that_the_launcher_hides() -> None:
     environ = {"CUDA_VISIBLE_DEVICES": "0"}
     trace = rehearsed(lambda rank: (device(rank, "set", 22, visible=1, variable="0"),), environ=environ)
     (finding,) = ask(ORDINAL.code, Source.RUN, trace)
-    assert finding.headline == "rank 1 asked for cuda:1, and its process sees 1 GPU"
+    assert finding.headline == "rank 1 used cuda:1, and its process sees 1 GPU"
 
 
 def raising(kind: str, message: str, rank: int = 1) -> Trace:
@@ -108,7 +108,7 @@ def test_a_real_number_that_no_gpu_has() -> None:
     (finding,) = ask(
         ORDINAL.code, Source.RUN, raising("torch.AcceleratorError", "CUDA error: invalid device ordinal\n...")
     )
-    assert finding.headline == "rank 1 asked for a GPU whose number the process does not have"
+    assert finding.headline == "rank 1 used a GPU number that the process does not have"
     assert finding.where == where(33)
 
 

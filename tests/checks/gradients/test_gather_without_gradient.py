@@ -25,7 +25,7 @@ def gathering(loss="{rank}", gathered=True, **changes):
 
 def test_features_in_the_loss_of_each_ranks_own_rows():
     finding = only_finding("DD212", Source.RUN, gathering())
-    assert finding.headline == "all_gather of features (8x6) feeds the loss without their gradient"
+    assert finding.headline == "the loss uses features (8x6) from all_gather, which drops their gradient"
     assert finding.where == where(62)
     assert finding.confidence is Confidence.LIKELY
 

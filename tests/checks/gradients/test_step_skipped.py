@@ -15,7 +15,7 @@ def one_less(rank, one, *, backwards=True):
 
 def test_the_rank_with_fewer_updates():
     finding = only_finding("DD225", Source.RUN, recorded(3, one_less))
-    assert finding.headline == "rank 1 took 3 optimizer steps where the others took 4"
+    assert finding.headline == "rank 1 took 3 optimizer steps, the other ranks 4"
     assert finding.ranks == (1,)
     assert finding.where == where(LINE_OF_UPDATE)
     assert finding.evidence[1].text == "3 optimizer steps in 4 backwards"
@@ -29,7 +29,7 @@ def test_a_rank_that_never_updates():
         return replace(one, steps=(), step_count=0, trailing=waiting)
 
     finding = only_finding("DD225", Source.RUN, recorded(2, change))
-    assert finding.headline == "rank 1 took 0 optimizer steps where the others took 4"
+    assert finding.headline == "rank 1 took 0 optimizer steps, the other ranks 4"
 
 
 def test_fewer_batches_are_another_disease():

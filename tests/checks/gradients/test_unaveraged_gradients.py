@@ -116,15 +116,15 @@ def window(rank, own: TrainingStep, *synced: bool, reduced: int | None) -> Train
 def test_the_first_micro_batch_reduces_instead_of_the_last():
     finding = only("DD202", each_step(lambda r, own: window(r, own, True, False, False, reduced=0)))
     assert finding.headline == (
-        "the backward before the optimizer's step did not reduce on ranks 0-1: "
-        "number 1 of 3 backwards of a window did, the last did not"
+        "optimizer.step() used gradients that were not all-reduced on ranks 0-1: "
+        "backward 1 of 3 was, and the last ran under no_sync()"
     )
     assert finding.where == where(LINE_OF_BACKWARD)
 
 
 def test_no_micro_batch_reduces():
     finding = only("DD202", each_step(lambda r, own: window(r, own, False, False, reduced=None)))
-    assert "none of 2 backwards of a window did" in finding.headline
+    assert "all 2 backwards of the window ran under no_sync()" in finding.headline
 
 
 def test_accumulation_that_reduces_last_is_right():

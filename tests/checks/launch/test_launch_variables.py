@@ -32,14 +32,14 @@ def test_a_left_over_rank_is_a_warning():
         ({"RANK": "abc"}, "RANK='abc' is not a number"),
         ({"RANK": "\u0663"}, "RANK='\u0663' is not a number"),
         ({"RANK": "1" * 5000}, "RANK=*** is not a number"),
-        ({"WORLD_SIZE": 8}, "WORLD_SIZE=8 is exported, but the launch asked for has 4 ranks"),
+        ({"WORLD_SIZE": 8}, "WORLD_SIZE=8 is exported, but this launch has 4 ranks"),
         ({"WORLD_SIZE": 0}, "WORLD_SIZE=0 is below 1"),
         ({"RANK": -1}, "RANK=-1 is below 0"),
         ({"RANK": 4, "WORLD_SIZE": 4}, "RANK=4 is not below WORLD_SIZE=4"),
         ({"LOCAL_RANK": 2, "LOCAL_WORLD_SIZE": 2}, "LOCAL_RANK=2 is not below LOCAL_WORLD_SIZE=2"),
         (
             {"LOCAL_WORLD_SIZE": 2},
-            "LOCAL_WORLD_SIZE=2 is exported, but the launch asked for has 4 ranks on this node",
+            "LOCAL_WORLD_SIZE=2 is exported, but this launch has 4 ranks on this node",
         ),
         ({"LOCAL_WORLD_SIZE": 4, "WORLD_SIZE": 2}, "LOCAL_WORLD_SIZE=4 is above WORLD_SIZE=2"),
         ({"MASTER_PORT": 70000}, "MASTER_PORT=70000 is not between 0 and 65535"),
@@ -56,7 +56,7 @@ def test_what_cannot_be_is_a_failure(environ, headline):
 def test_the_operators_world_size_contradicts_nodes_that_were_asked_for():
     launch = Launch(nproc=4, nnodes=3, explicit=frozenset({"nnodes"}))
     finding = only_finding("DD001", Source.HOST, shell(launch, **OPERATOR))
-    assert finding.headline == "WORLD_SIZE=2 is exported, but the launch asked for has 12 ranks"
+    assert finding.headline == "WORLD_SIZE=2 is exported, but this launch has 12 ranks"
 
 
 @pytest.mark.parametrize(

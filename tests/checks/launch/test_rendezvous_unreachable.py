@@ -92,9 +92,7 @@ def stuck(world_size=2, addresses=("10.0.0.9",), file="rendezvous", **changes):
 
 def test_an_address_that_no_rank_reaches():
     finding = only_finding("DD004", Source.RUN, stuck())
-    assert (
-        finding.headline == "ranks 0-1 are there, and none of them reaches the store at '10.0.0.9' port 8888"
-    )
+    assert finding.headline == "ranks 0-1 started, and none of them reaches the store at '10.0.0.9' port 8888"
     assert (finding.ranks, finding.where) == ((0, 1), where(20))
 
 

@@ -67,7 +67,7 @@ def test_ranks_that_spawned_processes_of_each_rank_took() -> None:
 
     (finding,) = ask(CHECK.code, Source.RUN, recorded(change=change))
     assert finding.headline == (
-        "ranks 0-1 were taken by processes that the launcher gave others: rank 0 by RANK=1"
+        "ranks 0-1 were taken by processes to which the launcher gave others: rank 0 by RANK=1"
     )
     assert [one.text for one in finding.evidence] == ["rank 0 where RANK=1", "rank 1 where RANK=0"]
 

@@ -5,7 +5,7 @@ NAMED = [
     (
         NCCL
         + "misc/socket.cc:480 NCCL WARN socketStartConnect: Connect to 10.0.0.2<45678> failed : Connection timed out\n",
-        "port 45678 of 10.0.0.2 did not answer, after the ranks had met",
+        "port 45678 of 10.0.0.2 did not answer after the rendezvous",
     ),
     (
         raised(
@@ -14,7 +14,7 @@ NAMED = [
             "Gloo connectFullMesh failed with [../pair.cc:152] timed out connecting: SO_ERROR: Connection "
             "timed out, remote=[10.0.0.2]:28114 (rank=9, size=16)",
         ),
-        "port 28114 of 10.0.0.2 did not answer, after the ranks had met",
+        "port 28114 of 10.0.0.2 did not answer after the rendezvous",
     ),
 ]
 

@@ -17,7 +17,7 @@ NAMED = [
             "RuntimeError",
             "[../gloo/transport/tcp/pair.cc:769] connect [127.0.1.1]:20733: Connection refused",
         ),
-        "gloo gave out the loopback address 127.0.1.1",
+        "gloo announced the loopback address 127.0.1.1",
     ),
     (
         raised(
@@ -26,7 +26,7 @@ NAMED = [
             "Gloo connectFullMesh failed with [../pair.cc:152] timed out connecting: SO_ERROR: Connection "
             "refused, remote=[127.0.0.1]:28114 (rank=9, size=16)",
         ),
-        "gloo gave out the loopback address 127.0.0.1",
+        "gloo announced the loopback address 127.0.0.1",
     ),
 ]
 

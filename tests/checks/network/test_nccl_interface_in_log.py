@@ -25,7 +25,7 @@ NAMED = [
     (
         "a:1:1 [0] NCCL INFO Bootstrap : Using docker0:172.17.0.1<0>\nb:1:1 [0] NCCL INFO Bootstrap : Using "
         "docker0:172.17.0.1<0>\n" + summary(1),
-        "NCCL took interface docker0, which does not lead to other nodes",
+        "NCCL chose interface docker0, which does not lead to other nodes",
     ),
 ]
 

@@ -5,7 +5,7 @@ NAMED = [
     (
         NCCL
         + "NCCL WARN Connect to fe80::ec4:7aff:fe0c:1b2c%enp1s0<44321> failed : Network is unreachable\n",
-        "a rank gave out the link-local address fe80::ec4:7aff:fe0c:1b2c%enp1s0",
+        "a rank announced the link-local address fe80::ec4:7aff:fe0c:1b2c%enp1s0",
     ),
     (
         NCCL
@@ -14,7 +14,7 @@ NAMED = [
     ),
     (
         NCCL + "include/socket.h:403 NCCL WARN Connect to 169.254.3.1<44321> failed : Connection refused\n",
-        "a rank gave out the link-local address 169.254.3.1",
+        "a rank announced the link-local address 169.254.3.1",
     ),
 ]
 

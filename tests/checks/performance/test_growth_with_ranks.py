@@ -42,7 +42,7 @@ def gathering(size, world_size):
 
 def test_objects_of_all_ranks_on_every_rank():
     finding = only_finding("DD608", Source.RUN, gathering(4 << 20, 512))
-    assert finding.headline == "all_gather_object gives each of 512 ranks 2 GiB"
+    assert finding.headline == "each of 512 ranks receives 2 GiB from all_gather_object"
     assert finding.where == where(60)
 
 
