@@ -2,6 +2,7 @@ import re
 
 from ddpdoctor import failures, registry
 from ddpdoctor.blame.causes import FailedAndWaits
+from ddpdoctor.blame.frames import fold_libraries
 from ddpdoctor.blame.wording import cause_fields, consequences, others_wait, verb, wait_phrase, who
 from ddpdoctor.check import reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
@@ -216,7 +217,7 @@ class RankFailedFirst(HangCheck):
         alike = tuple(rank.rank for rank in trace.ranks if rank.broke and _error(rank) == _error(first))
         apart = {rank.rank for rank in trace.ranks if _is_error_of_the_program(rank)}
         others = [rank.rank for rank in trace.ranks if rank.rank not in {*alike, *apart}]
-        output = first.failure.traceback.rstrip() if first.failure else _last_output(first)
+        output = fold_libraries(first.failure.traceback.rstrip()) if first.failure else _last_output(first)
         why = f"{who(alike).capitalize()} ended before {verb(alike, 'its', 'the')} script did."
         fix = _fix_of_run(first, alike, others)
         if trace.restarts and _met_in_an_old_store(first):
@@ -271,7 +272,7 @@ class RankFailedFirst(HangCheck):
         return self.fail(
             f"rank {first.rank} {_how(first)} in {first.step or first.current}",
             why=f"Rank {first.rank} ended before the measurements were done." + consequences(others),
-            fix=f"fix the last line outside torch in the traceback of rank {first.rank}"
+            fix=f"see the last line outside torch in the traceback of rank {first.rank}"
             if first.failure
             else f"{_FIND_EXIT}, or an abort in a library that rank {first.rank} uses",
             ranks=(first.rank,),
@@ -367,8 +368,8 @@ def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> 
     victims = f"; {ranks_phrase(others)} failed only because {who(alike)} did" if others else ""
     if first.failure:
         traceback = f"in the traceback of {'rank ' + str(first.rank) if len(alike) == 1 else 'any rank'}"
-        line = _place(first) or f"the last line outside torch {traceback}"
-        return remedy(first.failure.message) or f"fix {line}{victims}"
+        line = _place(first) or f"see the last line outside torch {traceback}"
+        return remedy(first.failure.message) or f"{line}{victims}"
     return _fix_of_usage(first) or f"{_FIND_EXIT}, or a library that does{victims}"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import ddpdoctor
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.where import is_in_package, package_of
+from ddpdoctor.text import plural
 
 _FOREIGN = re.compile(
     r"/(?:site|dist)-packages/|(?:^|/)lib/python3[.\d]*/|/Python3\d+/[Ll]ib/|(?:^|/)<|/bin/[\w-]+$|/ddpdoctor/recorder/"
@@ -104,3 +105,21 @@ def frames_of(traceback: str) -> tuple[Frame, ...]:
         Frame(match["function"] or "", match["file"], int(match["line"]))
         for match in _TRACEBACK_FRAME.finditer(traceback)
     )
+
+
+def fold_libraries(traceback: str) -> str:
+    """A traceback whose frames outside the script are counted instead of shown."""
+    stack = frames_of(traceback)
+    shown = set(of_script(stack)) or set(range(len(stack)))
+    lines: list[str] = []
+    position, folded = -1, 0
+    for line in traceback.splitlines():
+        position += bool(is_frame := _TRACEBACK_FRAME.search(line))
+        if is_frame and position not in shown:
+            folded += 1
+        elif not folded or is_frame or not line.startswith("    "):  # the source line of a frame is indented
+            if folded:
+                lines.append(f"  ... {plural(folded, 'frame')} in libraries")
+            folded = 0
+            lines.append(line)
+    return "\n".join(lines)

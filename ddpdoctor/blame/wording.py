@@ -14,7 +14,7 @@ from ddpdoctor.text import ranks_phrase
 
 _STOPPED = "is stopped, by SIGSTOP or a debugger"
 _LEFT = {
-    "returned": "came to the end of its script",
+    "returned": "reached the end of its script",
     "exit": "ended by sys.exit",
     "os._exit": "ended by os._exit",
 }

@@ -67,7 +67,7 @@ class Hosts:
         """Why the job cannot begin, in a clause; None where all hosts are there."""
         if self.nodes is None:
             return self.not_met
-        return f"{nodes_phrase(self.nodes.absent)} did not come" if self.nodes.absent else None
+        return f"{nodes_phrase(self.nodes.absent)} did not join" if self.nodes.absent else None
 
     @property
     def agreement(self) -> Agreement | None:

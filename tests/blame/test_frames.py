@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.blame.frames import Frame, innermost_of_script, is_of_script, where_in
+from ddpdoctor.blame.frames import Frame, fold_libraries, innermost_of_script, is_of_script, where_in
 
 SCRIPT = Frame("train", "/home/me/train.py", 12)
 CALLBACK = Frame("on_batch_end", "/home/me/callbacks.py", 5)
@@ -63,3 +63,26 @@ def test_the_files_of_python_and_its_packages_are_no_script_under_any_kind_of_pa
 
 def test_a_folder_of_the_script_that_is_named_lib_is_its_own():
     assert is_of_script(Frame("f", r"C:\work\lib\train.py", 1))
+
+
+def test_frames_of_libraries_are_counted():
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/jobs/train.py", line 9, in main\n    model(x)\n    ^^^^^^^^\n'
+        '  File "/v/lib/python3.11/site-packages/torch/nn/module.py", line 3, in _call\n    return f()\n'
+        '  File "/v/lib/python3.11/site-packages/torch/nn/linear.py", line 4, in forward\n    return g()\n'
+        "RuntimeError: shapes\n    8x5 and 4x2\n"
+    )
+    assert fold_libraries(text).splitlines()[1:] == [
+        '  File "/jobs/train.py", line 9, in main',
+        "    model(x)",
+        "    ^^^^^^^^",
+        "  ... 2 frames in libraries",
+        "RuntimeError: shapes",
+        "    8x5 and 4x2",
+    ]
+
+
+def test_a_traceback_without_a_frame_of_the_script_stays():
+    text = 'Traceback (most recent call last):\n  File "/v/lib/python3.11/threading.py", line 9, in run\nValueError'
+    assert fold_libraries(text) == text

@@ -20,9 +20,9 @@ THREE = (*TWO, node(2))
 
 
 def test_a_node_that_never_came_is_named_with_its_ranks() -> None:
-    record = hosts(TWO, nnodes=3, broken="node 2 did not come", absent=(2,))
+    record = hosts(TWO, nnodes=3, broken="node 2 did not join", absent=(2,))
     finding = only_finding("DD004", Source.GROUP, record)
-    assert finding.headline == "node 2 did not come (ranks 4-5)"
+    assert finding.headline == "node 2 did not join (ranks 4-5)"
     assert [evidence.text for evidence in finding.evidence] == [
         "node0 joined, node 0",
         "node1 joined, node 1",

@@ -68,7 +68,7 @@ def test_a_node_that_never_comes_is_named(tmp_path: Path) -> None:
         (status, out, err), (status_of_1, _, _) = map(said, commands)
     assert (status, status_of_1) == (1, 1), out + err
     (finding,) = json.loads(out)["findings"]
-    assert (finding["code"], finding["headline"]) == ("DD004", "node 2 did not come (ranks 4-5)")
+    assert (finding["code"], finding["headline"]) == ("DD004", "node 2 did not join (ranks 4-5)")
 
 
 def test_without_node_0_each_host_says_so(tmp_path: Path) -> None:

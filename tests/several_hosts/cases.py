@@ -227,7 +227,7 @@ CASES = {
     "by_mpirun": Case((*RUN, "leaves_the_loop"), {"DD308": "rank 3 on node1 "}, None),
     "name_comes_late": Case((*GROUP, *RUN), {}, by_trainer, prepares=late_name),
     "unnumbered_never_comes": Case(
-        GROUP, {"DD004": "node 2 did not come"}, by_address, hosts=3, absent=2, timeout=10
+        GROUP, {"DD004": "node 2 did not join"}, by_address, hosts=3, absent=2, timeout=10
     ),
     "three_hosts": Case(GROUP, {}, hosts=3),
     "shards_of_each_host": Case(
@@ -273,8 +273,8 @@ CASES = {
         {"DD023": "the clocks of hosts differ: node1 is 40 s behind node0"},
         with_modules("late_clock"),
     ),
-    "one_number_twice": Case(GROUP, {"DD004": "node 2 did not come"}, one_number_twice, hosts=3, timeout=10),
-    "never_comes": Case(GROUP, {"DD004": "node 2 did not come"}, hosts=3, absent=2, timeout=10),
+    "one_number_twice": Case(GROUP, {"DD004": "node 2 did not join"}, one_number_twice, hosts=3, timeout=10),
+    "never_comes": Case(GROUP, {"DD004": "node 2 did not join"}, hosts=3, absent=2, timeout=10),
     "no_leader": Case(GROUP, {"DD004": "no answer of node 0"}, absent=0, reported_by=1, timeout=8),
     "other_settings": Case(
         GROUP, {"DD022": "TORCH_DISTRIBUTED_DEBUG differs between hosts: "}, other_settings

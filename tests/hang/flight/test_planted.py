@@ -146,7 +146,7 @@ FAULTS = {
     "another operation": Fault("DD302", other_operation, "rank {} called broadcast of Float [5120]"),
     "another shape": Fault("DD302", other_shape, "rank {} called all_reduce of Float [7]"),
     "another dtype": Fault("DD302", other_dtype, "rank {} called all_reduce of Half [5120]"),
-    "one is skipped": Fault("DD303", skipped, "rank {} left out all_gather of Float [4]"),
+    "one is skipped": Fault("DD303", skipped, "rank {} skipped all_gather of Float [4]"),
     "one is called alone": Fault("DD303", alone, "only rank {} called barrier of Float [4]"),
     "missing in a subgroup": Fault("DD301", in_subgroup, "rank {} did not join", pair),
     "groups in another order": Fault("DD302", other_order, "rank {} waits in all_reduce 1 of group 1", pair),
