@@ -1,4 +1,5 @@
 from collections.abc import Mapping, Sized
+from itertools import takewhile
 from typing import ClassVar
 
 from ddpdoctor.check import Check
@@ -17,6 +18,8 @@ from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH_STEPS = 3
 """Steps with equal inputs on every rank from which it is no accident."""
+ENOUGH_AT_THE_END = 6
+"""The same, of the last steps, after others in which ranks had inputs of their own."""
 
 
 class DataNotSharded(Check):
@@ -99,15 +102,20 @@ class DataNotSharded(Check):
             pairs = [pair for row in rows if (pair := _inputs(row)) is not None]
             if len(pairs) < ENOUGH_STEPS:
                 continue
-            if all(equal for equal, _ in pairs) and len({forward.input for _, forward in pairs}) > 1:
-                seed = shared_seed(members, _drawn_from(members), pairs[0][1].time)
-                return self._feeds(group, len(pairs), pairs[0][1], seed)
+            alike = list(takewhile(lambda pair: pair[0], reversed(pairs)))
+            several = len({forward.input for _, forward in alike}) > 1
+            if several and (len(alike) == len(pairs) or len(alike) >= ENOUGH_AT_THE_END):
+                seed = shared_seed(members, _drawn_from(members), alike[-1][1].time)
+                return self._feeds(group, len(alike), alike[-1][1], seed, since=len(pairs) - len(alike))
             return Passed(f"{ranks_phrase(group)} feed different inputs")
         return Skipped("no DataLoader was used, and too few inputs were recorded")
 
-    def _feeds(self, group: tuple[int, ...], steps: int, forward: Forward, seed: Seeded | None) -> Finding:
+    def _feeds(
+        self, group: tuple[int, ...], steps: int, forward: Forward, seed: Seeded | None, *, since: int
+    ) -> Finding:
+        when = f", after {since} with different inputs" if since else ""
         return self.fail(
-            f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps",
+            f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps{when}",
             why=f"{_why(group)} Random batches are equal where every rank has the same seed."
             if seed
             else _why(group),

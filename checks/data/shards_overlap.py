@@ -7,8 +7,11 @@ from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.shards import Cover, Overlap, cover, overlap, shared_by_chance
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.batch_overlap import lag, order_of_each_rank
 from ddpdoctor.trace.dataset_draws import Draw, OrderDraw, draw_before_cut
-from ddpdoctor.trace.loading import SharedPass, by_loader, training_rounds
+from ddpdoctor.trace.instances import shown_at
+from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
+from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.seeds import shared_seed
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
@@ -35,8 +38,10 @@ class ShardsOverlap(Check):
         samples that no rank draws: the samplers' seeds differ between ranks, or each rank cuts its part out of an
         order of its own. In a training run, the whole pass is compared, also where it was cut short. Where each
         rank's dataset holds only its part, the first 64 samples of each rank are compared by their content, if the
-        script cuts the parts out of what it shuffles without a common seed. Samples drawn with replacement, samplers
-        that repeat every sample on purpose, and datasets that hold samples several times are left alone.
+        script cuts the parts out of what it shuffles without a common seed. Without a DataLoader: a rank that
+        trains on another's batches a few batches later, and parts of an order that each rank shuffles by itself.
+        Samples drawn with replacement, samplers that repeat every sample on purpose, and datasets that hold samples
+        several times are left alone.
 
     Why it matters:
         DistributedSampler divides one order among the ranks. Ranks that shuffle differently divide different
@@ -80,9 +85,10 @@ class ShardsOverlap(Check):
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        rounds = [
-            shared for shared in training_rounds(trace.training_of_several()) if shared.indices is not None
-        ]
+        recordings = trace.training_of_several()
+        rounds = [shared for shared in training_rounds(recordings) if shared.indices is not None]
+        if not any(recording.training_passes for recording in recordings.values()):
+            return self._without_loader(recordings)
         if not rounds:
             return Skipped("no DataLoader whose samples have numbers was used to train")
         drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())
@@ -136,6 +142,48 @@ class ShardsOverlap(Check):
             "overlap: some samples are trained on twice in an epoch, and others not at all.",
             fix=_ONE_ORDER[draw.kind],
             **_fields(shared, evidence, draw),
+        )
+
+    def _without_loader(self, recordings: Mapping[int, Recording]) -> Judgement:
+        findings = [
+            self._of_group({rank: recordings[rank] for rank in group}) for group in groups(recordings)
+        ]
+        return [*filter(None, findings)] or Passed("no batches of one rank were seen on another one")
+
+    def _of_group(self, members: Mapping[int, Recording]) -> Finding | None:
+        """What ranks share that cut their batches out of the data by hand."""
+        lagging = lag(members)
+        if lagging:
+            later = plural(lagging.batches, "batch")
+            return self.fail(
+                f"rank {lagging.behind} trains on the batches of rank {lagging.ahead}, {later} later",
+                why="The ranks begin at different places of the data and then go on by too little, into what "
+                "another rank has read. So each batch is trained on by several ranks.",
+                fix="place += batch * dist.get_world_size()    # past the batches of all ranks",
+                ranks=tuple(members),
+                where=lagging.read or lagging.forward.at,
+                evidence=(
+                    Evidence(f"{lagging.shared} batches in a row, {later} later", (lagging.behind,)),
+                    *shown_at("fed", lagging.forward.at),
+                ),
+            )
+        found = order_of_each_rank(members)
+        if found is None:
+            return None
+        draw, trained = found
+        return self.fail(
+            f"{ranks_phrase(members)} each take their part of a random order of their own",
+            why="Each rank cuts its part out of an order of its own, where all have to cut up one order. So some "
+            "samples are trained on twice in an epoch, and others not at all.",
+            fix="order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))    # equal on all ranks"
+            if draw.stream == "torch"
+            else _ONE_ORDER[draw.kind].partition("\n")[0],
+            ranks=tuple(members),
+            where=draw.where,
+            evidence=(
+                Evidence(f"no seed of {draw.stream} that all ranks share"),
+                *shown_at("trained", trained),
+            ),
         )
 
     def _overlap(self, cover: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:

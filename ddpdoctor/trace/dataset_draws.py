@@ -51,10 +51,17 @@ def draw_before_cut(loader: Where | None, script: str) -> OrderDraw | None:
     Args:
         loader: the line that constructs a DataLoader.
     """
-    dataset = _dataset(loader, script)
-    for part in dataset.made_of(_is_in_any_order) if dataset else ():
+    return draw_before_part(filter(None, [_dataset(loader, script)]))
+
+
+def draw_before_part(values: Iterable[Expression]) -> OrderDraw | None:
+    """The line that makes an order another one in each process, out of which ranks cut a part that one of these
+    values is made of; None where none is seen, or a collective makes the order equal."""
+    for part in (it for value in values for it in value.made_of(_is_in_any_order)):
         whole = _whole(part)
-        draw = _likeliest(_draws(whole, only_order=True)) if whole else None
+        if whole is None or Origin.REDUCED in whole.origins.kinds:
+            continue
+        draw = _likeliest(_draws(whole, only_order=True))
         if draw is not None:
             return draw
     return None

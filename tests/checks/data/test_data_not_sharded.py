@@ -129,11 +129,11 @@ def test_whole_common_batches_are_not():
     only_finding("DD101", Source.RUN, unsharded(change=forwards(2, 4)))
 
 
-def without_loader(input_of):
+def without_loader(input_of, count=4):
     def change(rank, one):
         steps = tuple(
             step(i, forwards=(Forward(i + 0.2, where(48), 0, input=input_of(i, rank), batch=4),))
-            for i in range(4)
+            for i in range(count)
         )
         return replace(one, loaders=(), passes=(), steps=steps)
 
@@ -202,3 +202,15 @@ def test_a_dataset_that_leaves_out_the_index_is_judged_by_its_batches(of_rank):
         return drawing(one, range(8), sampler=RANDOM, loader=loader, content=content)
 
     (passed if of_rank else only_finding)("DD101", Source.RUN, recorded(change=change))
+
+
+def test_ranks_that_all_begin_again_at_the_first_batch():
+    trace = without_loader(lambda i, rank: f"input {i}" if i > 3 else f"input {i} of {rank}", count=10)
+    finding = only_finding("DD101", Source.RUN, trace)
+    assert finding.headline.endswith("in each of 6 training steps, after 4 with different inputs")
+
+
+def test_a_few_equal_inputs_at_the_end_are_an_accident():
+    passed(
+        "DD101", Source.RUN, without_loader(lambda i, rank: f"input {i}" if i > 5 else f"{i} of {rank}", 10)
+    )

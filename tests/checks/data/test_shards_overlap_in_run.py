@@ -6,11 +6,12 @@ import pytest
 
 from ddpdoctor.model import Source, Where
 from ddpdoctor.recorder.events.data import Sampler
+from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.recorder.patches.seeds import Seeded
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing
-from tests.support.recordings import recorded, replace, where
+from tests.support.recordings import recorded, replace, step, where
 
 
 def divided(*shards, samples, seeds=(0, 0, 0), name="DistributedSampler", epochs=(0, 0, 0)):
@@ -211,3 +212,44 @@ def test_shuffled_subsets_overlap_where_they_are_cut_out_of_an_order(hand_cut, i
     assert "each rank takes its part from a different order" in finding.why
     assert finding.where is not None
     assert finding.where.line == 3
+
+
+def fed_by_hand(input_of, collectives=()):
+    """Ranks that feed these inputs in eight steps, without a DataLoader."""
+
+    def change(rank, one):
+        steps = tuple(
+            step(
+                i,
+                forwards=(Forward(i + 0.2, where(48), 0, input=str(input_of(i, rank)), batch=4),),
+                collectives=collectives,
+            )
+            for i in range(8)
+        )
+        return replace(one, passes=(), loaders=(), steps=steps)
+
+    return recorded(2, change)
+
+
+def test_a_rank_that_reads_on_into_what_the_next_one_has_read():
+    finding = only_finding("DD104", Source.RUN, fed_by_hand(lambda i, rank: i + rank))
+    assert finding.headline == "rank 0 trains on the batches of rank 1, 1 batch later"
+    assert (finding.ranks, finding.where) == ((0, 1), where(48))
+
+
+@pytest.mark.parametrize(
+    "input_of",
+    [
+        pytest.param(lambda i, rank: 2 * i + rank, id="past the batches of all"),
+        pytest.param(lambda i, rank: i + 4 * rank, id="ranks that begin far apart and each read all"),
+        pytest.param(lambda i, rank: (i + rank) % 2, id="two batches over and over"),
+        pytest.param(lambda i, rank: i + rank if i < 3 else (i, rank), id="a few by accident"),
+    ],
+)
+def test_batches_by_hand_that_are_right(input_of):
+    passed("DD104", Source.RUN, fed_by_hand(input_of))
+
+
+def test_batches_that_ranks_send_to_each_other():
+    sent = Collective(0.5, where(47), "all_gather")
+    passed("DD104", Source.RUN, fed_by_hand(lambda i, rank: i + rank, (sent,)))
