@@ -41,6 +41,7 @@ LIMITS = {
     "files": Limit("a job whose files are undone, more than one whose files are kept", 0.1, "s"),
     "files_large": Limit("the same, saving over checkpoints of 2 GiB", 1.0, "s"),
     "watch": Limit("watch, of the time of a step of 10 ms", 1.0, "%"),
+    "top": Limit("top, of a CPU", 2.0, "%"),
     "step_median": Limit("the recorder in most steps", 100.0, "us"),
     "step_mean": Limit("the recorder in a step on average", 100.0, "us"),
     "step_rare": Limit("the recorder in 99 steps of 100, at most", 1000.0, "us"),

@@ -18,6 +18,7 @@ from ddpdoctor.cli.options import (
     FixOptions,
     HangOptions,
     PageFormat,
+    TopOptions,
     TrainOptions,
     WatchOptions,
 )
@@ -99,6 +100,20 @@ def watch(options: WatchOptions) -> int:
     from ddpdoctor.cli.watch import run_watch
 
     return run_watch(options)
+
+
+@command(app, TopOptions, if_stopped="the job keeps running")
+def top(options: TopOptions) -> int:
+    """Show how a running job is doing, rank by rank: steps, waits, memory, the last checkpoint.
+
+    Of a job under `ddpdoctor watch` or `check`, from what its ranks record; the job is not touched. On a terminal a
+    screen until Ctrl-C, in a pipe a line every ten seconds.
+
+    Exit status: 0 shown, 2 there is no such job.
+    """
+    from ddpdoctor.cli.top import run_top
+
+    return run_top(options)
 
 
 @app.command()

@@ -370,6 +370,21 @@ class WatchOptions(RunOptions):
         "stop: report the cause and end the job; report: report the cause and leave the job alone; "
         "dump: as stop, and keep the run folder here.",
     )
+    metrics: str | None = _text(
+        "[HOST]:PORT | FILE", "Offer steps, waits and memory of each rank to Prometheus there, or write them."
+    )
+
+
+@dataclass(frozen=True)
+class TopOptions:
+    """Of ``top``."""
+
+    run: str | None = _words(
+        "[RUN]",
+        "The folder of a run. [default: the last that was started in this directory, or on this host]",
+    )
+    once: bool = _flag("Print all ranks once, and exit.", "--once")
+    every: float | None = _seconds(None, "Between two looks. [default: 1; in a pipe 10]")
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
@@ -16,12 +16,16 @@ from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.hosts import Hosts, is_reported_elsewhere
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, OnHang, RunOptions, WatchOptions
-from ddpdoctor.cli.report_output import ReportOutput, presentable
+from ddpdoctor.cli.report_output import ReportOutput, presentable, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
 from ddpdoctor.cli.run_folder import RunFolder
 from ddpdoctor.cli.signals import handled
+from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.job.run import JobRun, RunPolicy
+from ddpdoctor.live.job import LiveRanks, sentence
+from ddpdoctor.live.metrics import Metrics, NoClient
 from ddpdoctor.model import Report
+from ddpdoctor.nodes.agreement import RunState
 from ddpdoctor.progress import Progress
 from ddpdoctor.report import Format, render
 from ddpdoctor.trace import Trace
@@ -58,11 +62,13 @@ class _Watched:
         self._output, self._progress = ReportOutput(options), Progress(quiet=options.quiet)
         self._hosts = Hosts(request, folder.path, self._progress.stage)
         self._signals: list[int] = []
+        self._live: LiveRanks | None = None
+        self._metrics: Metrics | None = None
 
     def run(self) -> int:
         """Run it to its end, or until it hangs."""
         judging = Judging(self._request, self._folder.path)
-        with closing(self._hosts):
+        with closing(self._hosts), self._offered_metrics():
             self._hosts.meet(self._request.host.launch, time.monotonic() + MEET_SECONDS)
             if self._hosts.broken:
                 raise UsageError(f"{self._hosts.broken}; run the same command on every host")
@@ -105,6 +111,7 @@ class _Watched:
             passes_on=True,
             tell=self._tell,
             on_hang=self._report if self._options.on_hang is OnHang.REPORT else None,
+            when_looked=self._show if self._metrics or self._progress.is_live else None,
             agreement=self._hosts.agreement,
         )
         return JobRun(
@@ -116,6 +123,31 @@ class _Watched:
             if_orphaned=[self._folder.path],
             policy=policy,
         )
+
+    @contextmanager
+    def _offered_metrics(self) -> Iterator[None]:
+        """Publish what was asked for, as long as the job runs."""
+        if self._options.metrics is None:
+            yield
+            return
+        try:
+            with writing(self._options.metrics, "--metrics"):
+                self._metrics = Metrics(self._options.metrics)
+        except NoClient:
+            raise UsageError(
+                "--metrics requires the client of Prometheus: pip install 'ddpdoctor[metrics]'"
+            ) from None
+        with closing(self._metrics):
+            yield
+
+    def _show(self, records: Watch, state: RunState) -> None:
+        """Say how the job is doing, where somebody looks."""
+        self._live = self._live or LiveRanks(records)
+        job = self._live.now()
+        if self._metrics:
+            self._metrics.take(job, state)
+        if self._progress.is_live:
+            self._progress.stage(sentence(job))
 
     def _tell(self, sentence: str) -> None:
         if not self._options.quiet:

@@ -31,6 +31,10 @@ class Heartbeat:
     """Whether it is the main thread that is there; else it is another one, which trains."""
     handles: ActiveException | None = None
     """An exception, where it has been in one place for a second."""
+    steps: int = 0
+    """Training steps that it has ended."""
+    data_seconds: float = 0.0
+    """That it has waited for batches so far."""
 
 
 def read_heartbeat(file: Path) -> Heartbeat | None:
@@ -40,7 +44,8 @@ def read_heartbeat(file: Path) -> Heartbeat | None:
         at = Frame(*values["at"]) if values["at"] else None
         stack = tuple(Frame(*frame) for frame in values["stack"])
         handles, main = _handled(values.get("handles")), bool(values.get("main", True))
-        return Heartbeat(values["t"], values["moved"], values["thread"], at, stack, main, handles)
+        counts = int(values.get("steps", 0)), float(values.get("waited", 0.0))
+        return Heartbeat(values["t"], values["moved"], values["thread"], at, stack, main, handles, *counts)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.files import GrowingFile
 from ddpdoctor.hang.heartbeats import NOW, Heartbeat, read_heartbeat
 from ddpdoctor.recorder.events.decode import Malformed, decode, is_of
+from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.schema import Event
+from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.recorder.where import Site
 from ddpdoctor.trace.attempts import Span, Worker, of_earlier_attempts, successive_jobs, worker
 
-_KINDS: tuple[type[Event], ...] = (Start, GroupEvent, Raised, Exit)
+_KINDS: tuple[type[Event], ...] = (Start, GroupEvent, OptimizerStep, Save, Raised, Exit)
 """What is of interest; the other lines need not be read."""
 _RESTARTS = ("TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT")
+_MOST_PHASES = 8
 _NO_PROGRESS = (Site, Note)
 """What the background thread may write while the script stands still."""
 
@@ -64,6 +68,12 @@ class RecordedProcess:
     """As torchrun started it; None where something else did."""
     destroyed_group: bool = False
     """Whether destroy_process_group came back, and nothing initialized a group since."""
+    restarts: int = 0
+    """How often the launcher had started the ranks anew before."""
+    save: Save | None = None
+    """The last checkpoint that it wrote whole."""
+    phases: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=_MOST_PHASES))
+    """Where the time of the newest training steps went that were written down in full, in seconds by phase."""
 
     @property
     def moved(self) -> float:
@@ -116,7 +126,7 @@ class Watch:
             made.last = event.time
             made.host, made.elsewhere = event.host, event.host not in ("", os.uname().nodename)
             most, made_before = (_number(event.environ.get(name)) or 0 for name in _RESTARTS)
-            made.restarts_left = most - made_before
+            made.restarts_left, made.restarts = most - made_before, made_before
             made.worker = worker(event.environ, event.host, event.parent, event.time, event.time)
             self._processes[file] = made
         elif process := self._processes.get(file):
@@ -168,6 +178,10 @@ def _take_further(process: RecordedProcess, event: Event) -> None:
         process.rank, process.world_size = event.rank, event.size
         process.backend = event.backend or ""
         process.local_world_size = process.local_world_size or event.size
+    elif isinstance(event, OptimizerStep):
+        process.phases += [event.phases] if event.phases.get("total") else []
+    elif isinstance(event, Save):
+        process.save = event if event.path and event.end is not None else process.save
     elif isinstance(event, Raised):
         process.failed = True
     elif isinstance(event, Exit):

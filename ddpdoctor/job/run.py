@@ -27,6 +27,7 @@ from ddpdoctor.job.job_folder import (
     write_sources,
 )
 from ddpdoctor.job.output_forwarding import Stream
+from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.job.written_files import LAYERS, undo
@@ -74,6 +75,8 @@ class RunPolicy:
     """Is told in a sentence who waits for whom, where that takes long."""
     on_hang: Callable[[Trace], bool] | None = None
     """Is given a job that has stopped; whether it is to be ended. None to end it."""
+    when_looked: Callable[[Watch, RunState], object] | None = None
+    """Is given the records, and how the job was judged, after each look."""
     agreement: Agreement | None = None
     """With the other hosts of the job, where there are several that have met."""
 
@@ -195,6 +198,8 @@ class JobRun:
         self._judgement = self._supervisor.look()
         if self._policy.tell and (sentence := self._supervisor.sentence(self._judgement)):
             self._policy.tell(sentence)
+        if self._policy.when_looked:
+            self._policy.when_looked(self._supervisor.watch, self._state())
         if agreement := self._policy.agreement:
             agreement.tell(self._state(), self._supervisor.watch.ranks().keys(), self._supervisor.world_size)
             for sentence in agreement.newly_lost():

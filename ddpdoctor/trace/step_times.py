@@ -58,15 +58,19 @@ def _begins_a_pass(step: TrainingStep, begun: set[float]) -> bool:
 
 def own_time(step: TrainingStep, phase: str) -> float:
     """Seconds of a phase; ``other`` is what is in no phase: the script's own code between them."""
+    return _seconds_of(step.phases, phase)
+
+
+def _seconds_of(phases: Mapping[str, float], phase: str) -> float:
     if phase != "other":
-        return step.phases.get(phase, 0.0)
-    known = sum(seconds for name, seconds in step.phases.items() if name != "total")
-    return max(0.0, step.phases["total"] - known)
+        return phases.get(phase, 0.0)
+    known = sum(seconds for name, seconds in phases.items() if name != "total")
+    return max(0.0, phases["total"] - known)
 
 
-def work(step: TrainingStep) -> dict[str, float]:
-    """Seconds of the rank's own work by phase."""
-    return {phase: own_time(step, phase) for phase in WORK}
+def work(phases: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of the rank's own work in a step, by phase."""
+    return {phase: _seconds_of(phases, phase) for phase in WORK}
 
 
 def typical(steps: list[TrainingStep], phase: str) -> float:

@@ -68,7 +68,7 @@ class Pairs:
 
     def __init__(self, steps: Steps, recordings: Mapping[int, Recording]) -> None:
         self.steps = steps
-        self.work = {rank: [work(step) for step in of] for rank, of in steps.items()}
+        self.work = {rank: [work(step.phases) for step in of] for rank, of in steps.items()}
         self._recordings = recordings
         self._times_by_step: dict[int, Mapping[int, Counter[Where]]] = {}
         means = {rank: fmean(_inner(self._seconds(rank, WORK))) for rank in steps}
