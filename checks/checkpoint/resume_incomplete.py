@@ -1,6 +1,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import PurePath
 
 from ddpdoctor.check import Check
@@ -28,7 +29,8 @@ class ResumeIncomplete(Check):
         A checkpoint that holds the state of an optimizer, a scheduler or a gradient scaler, from which the
         model is loaded and training goes on, while that state is not, on some rank or on all; a checkpoint in
         which the state of an optimizer with momentum or averages was never saved, or that of a scheduler, which
-        begins again, beside an optimizer that is restored; a sampler that shuffles and begins again at epoch 0;
+        begins again, beside an optimizer that is restored; a state in a file that the script saves
+        together with the one that was loaded; a sampler that shuffles and begins again at epoch 0;
         and an epoch that is trained on again though it was done when the checkpoint was saved. Told from fine-
         tuning, which wants the weights alone, by what the script does with the file: it saves to the same path,
         or it restores other parts of it. After torchrun has restarted the ranks, a file of weights alone that
@@ -80,8 +82,10 @@ class ResumeIncomplete(Check):
         """Where other ranks restore it, that is the line to change."""
         resume = next(iter(lacking.values()))
         kinds = " and ".join(resume.missing)
+        holder = files(resume.beside) if resume.beside else "it"
         return self.fail(
-            f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])} without the {kinds} state that it holds",
+            f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])} without the {kinds} state that {holder} "
+            f"{'hold' if len(resume.beside) > 1 else 'holds'}",
             why=f"The {kinds} {'starts' if len(resume.missing) == 1 else 'start'} over while the weights do not: "
             "momentum and averages are lost, or the learning rate begins its warm-up again. The loss jumps.",
             fix="\n".join(f'{kind}.load_state_dict(state["{kind}"])' for kind in resume.missing),
@@ -158,6 +162,8 @@ class Resume:
     """Whether that is a scheduler."""
     repeated: Pass | None = None
     """The first training pass after it, where that has the epoch again that was done before it was saved."""
+    beside: tuple[str, ...] = ()
+    """The other files that hold the missing states, where the script saves several at once."""
     samplers_are_told: bool = True
     """Whether samplers tell which epoch a pass has, and not the script's own variable."""
 
@@ -169,36 +175,64 @@ class Resume:
 
 def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Resume | None:
     """The last checkpoint that this rank goes on from; None for weights alone, which is fine-tuning."""
-    for load in reversed(recording.loads):
+    for file in reversed(recording.loads):
         updates = [update.time for step in recording.steps for update in step.optimizer_steps]
-        first = min((time for time in updates if time > load.begin), default=None)
-        if first is None or load.error or not load.path:
+        first = min((time for time in updates if time > file.begin), default=None)
+        if first is None or file.error or not file.path:
             continue
+        since = max((time for time in updates if time < file.begin), default=-math.inf)
+        beside = _saved_beside(recording, file, saves, since, first)
+        load = replace(file, numbers={**file.numbers, **_numbers_beside(recording, beside, since, first)})
         restored = tuple(
-            state for state in recording.state_loads if load.begin < state.time < first and not state.error
+            state
+            for state in recording.state_loads
+            if (since if beside else load.begin) < state.time < first and not state.error
         )
         if any(state.missing for state in restored):
             continue  # a model with other parts is tuned, not resumed
         kinds = {state.kind for state in restored}
-        held = [kind for kind, words in KINDS.items() if kind in load.states or _holds(load, words)]
+        sources = {state.load for state in restored if state.kind == "module"}
+        if beside and sources != {None} and load.id not in sources:
+            continue
+        held = [
+            kind
+            for kind, words in KINDS.items()
+            if kind in load.states or _holds(load, words) or kind in beside.values()
+        ]
         new = _stepped_before(recording, math.inf) - _stepped_before(recording, load.begin)
         if (
             "module" in kinds
             and not _has_other_parts(recording, restored, new)
-            and (held or _epoch(load.numbers) or _was_restarted(recording))
+            and (
+                held
+                or _epoch(load.numbers)
+                or _was_restarted(recording)
+                or _counts_on(recording, load, first)
+            )
             and new
             and (kinds & set(KINDS) or _saves_there(saves, load))
         ):
             missing = tuple(kind for kind in held if kind not in kinds)
             goes_on = _first_pass(recording, load)
-            unsaved = None if "optimizer" in {*held, *kinds} else _unsaved(recording, load, goes_on, new)
+            unsaved = (
+                None if "optimizer" in {*held, *kinds} else _unsaved(recording, load, goes_on, new, first)
+            )
             begun = (
                 None if unsaved or "scheduler" in {*held, *kinds} else _begun_again(recording, kinds, first)
             )
             again, repeated = _again(load, goes_on), _repeated(recording, load, goes_on, saves, kinds)
             samplers_are_told = _samplers_are_told(recording)
+            files_of_missing = tuple(path for path, kind in beside.items() if kind in missing)
             return Resume(
-                load, restored, missing, again, unsaved or begun, bool(begun), repeated, samplers_are_told
+                load,
+                restored,
+                missing,
+                again,
+                unsaved or begun,
+                bool(begun),
+                repeated,
+                files_of_missing,
+                samplers_are_told,
             )
     return None
 
@@ -217,8 +251,53 @@ def _has_other_parts(recording: Recording, restored: Sequence[StateLoad], new: s
     return bool(trained) and all(of_optimizer - wrappers for of_optimizer in trained)
 
 
+def _saved_beside(
+    recording: Recording, load: Load, saves: Sequence[tuple[Recording, Save]], since: float, first: float
+) -> dict[str, str]:
+    """The other files that the script saves together with the one that was loaded, and the kind of state in each, or
+    none; where one of them was loaded as well, or the epochs go on: weights alone may be those of another training."""
+    writer, saved = next((it for it in reversed(saves) if it[1].path == load.path), (None, None))
+    if writer is None or saved is None:
+        return {}
+    updates = [update.time for step in writer.steps for update in step.optimizer_steps]
+    begin = max((time for time in updates if time < saved.begin), default=-math.inf)
+    end = min((time for time in updates if time > saved.begin), default=math.inf)
+    beside = {
+        save.path: next(iter(save.states), "")
+        for save in writer.saves
+        if begin < save.begin < end and save.path and save.path != load.path
+    }
+    goes_on = _first_pass(recording, load)
+    told = goes_on is not None and goes_on.sampler is not None and bool(goes_on.sampler.epoch)
+    loaded = any(since < it.begin < first and it.path in beside and not it.error for it in recording.loads)
+    return beside if told or loaded else {}
+
+
+def _numbers_beside(
+    recording: Recording, beside: Collection[str], since: float, first: float
+) -> Mapping[str, float]:
+    loads = (it for it in recording.loads if it.path in beside and since < it.begin < first)
+    return {name: number for load in loads for name, number in load.numbers.items()}
+
+
+def _counts_on(recording: Recording, load: Load, first: float) -> bool:
+    """Whether a number of the script goes on counting from one of the checkpoint's, where training goes on."""
+    wrappers = sum(wrapper.time < first for wrapper in recording.wrappers)
+    counts: dict[tuple[str | None, str], list[float]] = {}
+    for event in recording.events(LoopNumbers):
+        if event.wrappers == wrappers and event.at is not None:
+            for name, value in event.values.items():
+                counts.setdefault((event.at.function, name), []).append(
+                    value if value is not None else math.nan
+                )
+    begun = {row[0] for row in counts.values() if len(row) > 1 and all(a < b for a, b in pairwise(row))}
+    return any(number > 1 and not begun.isdisjoint((number, number + 1)) for number in load.numbers.values())
+
+
 def _restored(resume: Resume) -> str:
     kinds = ", ".join(sorted({load.kind for load in resume.restored}))
+    if resume.beside:
+        return f"saved together with {files(resume.beside)}; restored: {kinds}"
     return f"holds {', '.join(resume.load.entries)}; restored: {kinds}"
 
 
@@ -265,14 +344,17 @@ def _again(load: Load, first: Pass | None) -> Pass | None:
     return first if first.sampler.shuffle and first.sampler.epoch == 0 else None
 
 
-def _unsaved(recording: Recording, load: Load, first: Pass | None, new: set[int]) -> str | None:
+def _unsaved(
+    recording: Recording, load: Load, goes_on: Pass | None, new: set[int], first: float
+) -> str | None:
     """The class of a new optimizer that keeps a state, where training goes on from the checkpoint.
 
-    It does where the epochs are the next, and where torchrun started the ranks again after a failure.
+    It does where the epochs are the next, or a count of the script's, and where torchrun started the ranks again after
+    a failure.
     """
-    epoch, sampler = _epoch(load.numbers), first.sampler if first else None
-    goes_on = sampler is not None and epoch and sampler.epoch in (epoch, epoch + 1)
-    if not goes_on and not _was_restarted(recording):
+    epoch, sampler = _epoch(load.numbers), goes_on.sampler if goes_on else None
+    next_epoch = sampler is not None and epoch and sampler.epoch in (epoch, epoch + 1)
+    if not next_epoch and not _was_restarted(recording) and not _counts_on(recording, load, first):
         return None
     stateful = {
         update.optimizer

@@ -31,6 +31,8 @@ class Save(Event):
     """The top-level entries that are plain numbers: ``epoch``, ``step``, ..."""
     id: int = 0
     """Which one it is, in order."""
+    states: tuple[str, ...] = ()
+    """The kinds of state that it holds by what is in them: ``optimizer``, ``scheduler``, ``scaler``."""
 
     @property
     def span(self) -> tuple[float, float]:

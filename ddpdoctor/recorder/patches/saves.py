@@ -55,7 +55,7 @@ def begin(checkpoints: Checkpoints, args: tuple[Any, ...], kwargs: dict[str, Any
     described, at = checkpoints.describe(given[0]), session.here()
     tell_buffers(session, "save", at=at)
     save = Save(path_of(given[1]), at, time.monotonic(), id=checkpoints.next_save(), **described)
-    save.numbers = checkpoints.numbers(given[0])
+    save.numbers, save.states = checkpoints.numbers(given[0]), checkpoints.states(given[0])
     session.event(save, now=True)
     return save
 

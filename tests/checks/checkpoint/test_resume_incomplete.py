@@ -258,3 +258,60 @@ def test_an_optimizer_of_the_restored_module_was_left_behind():
         return replace(one, state_loads=tuple(replace(load, wrapper=0) for load in one.state_loads))
 
     only_finding("DD405", Source.RUN, resuming("module", change=restored))
+
+
+def test_a_state_that_was_never_saved_beside_a_count_of_steps():
+    def change(counted):
+        def counting(rank, one):
+            at = where(47)
+            numbers = [LoopNumbers(1, step, at, {"n": value}) for step, value in enumerate(counted)]
+            steps = tuple(with_update(it, hyperparameters=({"betas": (0.9, 0.99)},)) for it in one.steps)
+            return replace(one, passes=(), steps=steps, record=Record.made(*numbers))
+
+        return counting
+
+    entries = ("model", "n")
+    load = replace(LOAD, entries=entries, numbers={"n": 40})
+    saves = (replace(SAVE, entries=entries),)
+    trace = resuming("module", load=load, saves=saves, change=change((40.0, 41.0, 42.0)))
+    assert "lacks the state of SGD" in only_finding("DD405", Source.RUN, trace).headline
+    for other in ((0.0, 1.0, 2.0), (40.0,), (40.0, 3.0)):
+        skipped("DD405", Source.RUN, resuming("module", load=load, saves=saves, change=change(other)))
+
+
+WEIGHTS, OPTIMIZER, PROGRESS = (f"/jobs/{name}.pt" for name in ("weights", "optimizer", "progress"))
+
+
+def of_several_files(*loaded, restored=("module",), together=True):
+    """A resume from files of which each holds a part; they are saved at once, or with an update between."""
+    loads = tuple(
+        Load(path, where(60 + n), -1.0 + n / 10, -0.95 + n / 10, id=n, numbers={"n": 9} if n else {})
+        for n, path in enumerate(loaded)
+    )
+    begin = 20.0 if together else 0.5
+    saves = (
+        Save(WEIGHTS, where(80), 20.0, 20.1, entries=("weight",)),
+        Save(
+            OPTIMIZER, where(81), begin, begin + 0.1, entries=("state", "param_groups"), states=("optimizer",)
+        ),
+        Save(PROGRESS, where(82), 20.2, 20.3, entries=("n",), numbers={"n": 20}),
+    )
+    states = tuple(replace(state(kind), load=0 if kind == "module" else 1) for kind in restored)
+    return recorded(change=lambda _, one: replace(one, loads=loads, saves=saves, state_loads=states))
+
+
+def test_an_optimizer_that_was_left_behind_in_a_file_of_its_own():
+    finding = only_finding("DD405", Source.RUN, of_several_files(WEIGHTS, PROGRESS))
+    assert finding.headline == (
+        "ranks 0-1 resume from 'weights.pt' without the optimizer state that 'optimizer.pt' holds"
+    )
+    assert finding.where == where(61)
+    assert finding.evidence[0].text == "saved together with 'optimizer.pt'; restored: module"
+
+
+def test_several_files_that_were_all_restored():
+    passed("DD405", Source.RUN, of_several_files(WEIGHTS, OPTIMIZER, restored=("optimizer", "module")))
+
+
+def test_weights_of_a_stage_that_saved_its_optimizer_at_another_time():
+    skipped("DD405", Source.RUN, of_several_files(WEIGHTS, PROGRESS, together=False))
