@@ -1,11 +1,40 @@
-"""Names the packages that pyproject.toml cannot find by itself; everything else stands there.
+"""What pyproject.toml cannot say; everything else is there.
 
-``checks/`` is a package at the top of the repository and ``ddpdoctor.checks`` where it is installed.
+``checks/`` is a package at the top of the repository and ``ddpdoctor.checks`` where it is installed. With
+SOURCE_DATE_EPOCH, the same files give the same bytes: setuptools does so for wheels only.
 """
 
+import gzip
+import os
+import tarfile
+from pathlib import Path
+
 from setuptools import find_packages, setup
+from setuptools.command.sdist import sdist
 
 ours = find_packages(include=["ddpdoctor", "ddpdoctor.*"])
 checks = [f"ddpdoctor.{name}" for name in find_packages(include=["checks", "checks.*"])]
 
-setup(packages=[*ours, *checks, "ddpdoctor.sample_trainer"])
+
+class ReproducibleSdist(sdist):
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        if not epoch or format != "gztar":
+            return super().make_archive(base_name, format, root_dir, base_dir, owner, group)
+
+        def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = int(epoch), 0, 0, "", ""
+            entry.mode = 0o755 if entry.mode & 0o100 else 0o644
+            return entry
+
+        path = Path(f"{base_name}.tar.gz")
+        with (
+            path.open("wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=int(epoch)) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            archive.add(base_dir, filter=plain)
+        return str(path)
+
+
+setup(packages=[*ours, *checks, "ddpdoctor.sample_trainer"], cmdclass={"sdist": ReproducibleSdist})

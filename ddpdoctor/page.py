@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -47,13 +48,24 @@ def read_page(docstring: str) -> Page:
 
 
 def _blocks(lines: Sequence[str]) -> Iterator[Block]:
-    """Paragraphs end at empty lines; what is indented further than a section's text is to copy."""
+    """Paragraphs end at empty lines; to copy is what is indented further, and a section that is no sentence at all."""
     unindented = [line.removeprefix(INDENT) for line in lines]
+    whole = "\n".join(unindented).strip("\n")
+    if _is_python(whole) or ("\n " not in whole and not whole.endswith((".", ":"))):
+        yield Block(whole, True)
+        return
     for kind, group in groupby(unindented, key=lambda line: (not line.strip(), line.startswith(" "))):
         is_empty, is_code = kind
         if not is_empty:
             text = "\n".join(group)
             yield Block(_dedent(text), True) if is_code else Block(" ".join(text.split()))
+
+
+def _is_python(text: str) -> bool:
+    try:
+        return bool(ast.parse(text).body)
+    except SyntaxError:
+        return False
 
 
 def _dedent(text: str) -> str:

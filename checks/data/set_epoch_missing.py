@@ -49,7 +49,7 @@ class SetEpochMissing(Check):
 
     Example:
         for epoch in range(10):
-            for batch in loader:                 # DistributedSampler(shuffle=True), and no set_epoch
+            for batch in loader:    # DistributedSampler(shuffle=True), no set_epoch
                 step(batch)
 
     Fix:

@@ -68,8 +68,8 @@ class GpuHardware(Check):
         replaced.
 
     Example:
-        $ nvidia-smi
-        Unable to determine the device handle for GPU 0000:B3:00.0: GPU is lost. Reboot the system to recover.
+        What nvidia-smi prints:
+            Unable to determine the device handle for GPU 0000:B3:00.0: GPU is lost. Reboot the system to recover.
 
     Fix:
         Look at the GPU, and exclude the node (sbatch --exclude NODE) or the GPU (CUDA_VISIBLE_DEVICES):

@@ -17,6 +17,8 @@ from ddpdoctor.model import Family, Source
 from ddpdoctor.page import INDENT, Page, read_page
 from ddpdoctor.report.detail import hang
 
+DOCUMENTATION = ""
+"""Where the site of docs/ is published, with a slash at its end; empty as long as it is not."""
 SCHEMA = Path(__file__).with_name("schema.json")
 _PLACES = {
     Source.HOST: "this host",
@@ -106,6 +108,20 @@ def markdown_sections(check: Check, level: int) -> str:
     return "\n\n".join(parts)
 
 
+def check_page(check: Check, level: int = 1) -> str:
+    """A check's page in Markdown under a heading of this level."""
+    heading = f"{'#' * level} {check.code} {check.name}"
+    return (
+        f"{heading}\n\nFamily {check.family.value}; looks at {places(check)}.\n\n"
+        f"{markdown_sections(check, level + 1)}"
+    )
+
+
+def page_address(code: str) -> str | None:
+    """Where the page of a check is published; None as long as the documentation is not."""
+    return f"{DOCUMENTATION}checks/{code}/" if DOCUMENTATION else None
+
+
 def markdown(checks: Sequence[Check]) -> str:
     """The pages of these checks as one Markdown document, in their order."""
     rows = [
@@ -113,12 +129,8 @@ def markdown(checks: Sequence[Check]) -> str:
         f"| {places(check)} | {_escape(page_of(check).summary)} |\n"
         for check in checks
     ]
-    pages = [
-        f"## {check.code} {check.name}\n\nFamily {check.family.value}; looks at {places(check)}.\n\n"
-        f"{markdown_sections(check, 3)}"
-        for check in checks
-    ]
-    return _INTRODUCTION + "".join(rows) + "\n" + "\n\n".join(pages) + "\n"
+    pages = "\n\n".join(check_page(check, 2) for check in checks)
+    return f"{_INTRODUCTION}{''.join(rows)}\n{pages}\n"
 
 
 def _escape(text: str) -> str:

@@ -18,7 +18,7 @@ from ddpdoctor import registry
 from ddpdoctor.model import Change, Finding, Level, Outcome, Patch, Report
 from ddpdoctor.report.detail import patch_outcome
 from ddpdoctor.report.json import to_values
-from ddpdoctor.report.pages import markdown_sections, page_of
+from ddpdoctor.report.pages import markdown_sections, page_address, page_of
 from ddpdoctor.report.places import Places
 from ddpdoctor.text import LONGEST_COMMAND, quote_command
 
@@ -71,6 +71,7 @@ def _rule(code: str, name: str, tags: list[str]) -> dict[str, Any]:
         "shortDescription": summary,
         "fullDescription": summary,
         "help": page,
+        **({"helpUri": address} if check and (address := page_address(code)) else {}),
         "properties": {"tags": tags},
     }
 

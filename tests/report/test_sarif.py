@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ddpdoctor import registry
 from ddpdoctor.model import CheckResult, Excerpt, Mark, Outcome, Report, Where
 from ddpdoctor.redact import clean
+from ddpdoctor.report import pages
 from ddpdoctor.report.sarif import render
 from tests.report.sample import EPHEMERAL, EVERYTHING, OVERLAP, UNUSED
 
@@ -159,3 +160,15 @@ def test_what_could_not_be_examined_is_a_notification(run):
         ("error", "DD906"),
         ("note", "DD907"),
     ]
+
+
+def test_a_rule_leads_to_its_page_where_the_documentation_is_published(monkeypatch):
+    report = replace(EVERYTHING, findings=(replace(EVERYTHING.findings[0], code="DD204"),))
+
+    def addresses() -> set[str | None]:
+        (run,) = json.loads(render(report))["runs"]
+        return {rule.get("helpUri") for rule in run["tool"]["driver"]["rules"]}
+
+    assert addresses() == {None}
+    monkeypatch.setattr(pages, "DOCUMENTATION", "https://docs.example/")
+    assert "https://docs.example/checks/DD204/" in addresses()
