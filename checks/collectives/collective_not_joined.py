@@ -169,8 +169,9 @@ class CollectiveNotJoined(HangCheck):
     def _late_in_output(self, cause: LateInOutput) -> Finding:
         late, others = who(cause.culprits), cause.waiting
         waited = f", in which {who(others)} waited{for_seconds(cause.seconds)}" if others else ""
+        instead = f"; {verb(cause.culprits, 'it', 'they')} waited in {cause.instead}" if cause.instead else ""
         return self.fail(
-            f"{late} did not join {cause.what}{waited}",
+            f"{late} did not join {cause.what}{waited}{instead}",
             fix=f"to see where {late} is the next time: ddpdoctor hang, or\n"
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line of every rank",
             **cause_fields(cause),

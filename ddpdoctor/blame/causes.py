@@ -280,8 +280,12 @@ class GaveUp(Cause):
     """Whether it was the first collective of the group."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class LateInOutput(GaveUp):
-    """Ranks of the job are not among those that gave up."""
+    """Ranks of the job are not among those that gave up, or gave up in an earlier collective."""
+
+    instead: str = ""
+    """That one."""
 
 
 class AloneInOutput(GaveUp):

@@ -100,7 +100,7 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
     one_group = len(waiting_ranks) == len({*waiting_ranks})
     absent = _absent(log, waiting, known) if waiting and collective and one_group else ()
     numbers = {wait.sequence for wait in log.waits if wait.sequence is not None}
-    more: dict[str, Any] = {"what": _what(log.waits, numbers), "seconds": limit}
+    more: dict[str, Any] = {"what": _what(log.waits), "seconds": limit}
     more["first"] = bool(numbers) and numbers <= {0, 1}
     if len(waiting) <= len(absent) and any(wait.of_all is False for wait in log.waits) and not missing:
         return GaveUp(
@@ -119,8 +119,13 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
         busy = (
             bool(others) and not missing and _ran_until_stopped(log, late) and any(map(_in_barrier, timeouts))
         )
-        kind = BusyInOutput if busy else LateInOutput
-        return kind(culprits=late, waiting=others, confidence=likely, **more)
+        fields: dict[str, Any] = {"culprits": late, "waiting": others, "confidence": likely, **more}
+        if busy:
+            return BusyInOutput(**fields)
+        theirs, instead = ([it for it in log.waits if (it.rank in late) is those] for those in (False, True))
+        if theirs and instead:
+            fields["what"] = _what(theirs)
+        return LateInOutput(**fields, instead=_what(instead) if theirs and instead else "")
     return GaveUp(waiting=waiting, **more)
 
 
@@ -134,7 +139,8 @@ def _ran_until_stopped(log: Log, ranks: Iterable[int]) -> bool:
     return bool(log.stopped) and all(ended.get(rank, -SIGTERM) == -SIGTERM for rank in ranks)
 
 
-def _what(waits: Sequence[Wait], numbers: Collection[int]) -> str:
+def _what(waits: Sequence[Wait]) -> str:
+    numbers = {wait.sequence for wait in waits if wait.sequence is not None}
     operations = {wait.operation for wait in waits if wait.operation}
     if len(operations) != 1:
         return "collectives" if operations else "a collective"

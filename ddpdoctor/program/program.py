@@ -187,6 +187,13 @@ class Program:
         statement = next(found, None)
         return Expression(self, file, statement.test) if file and statement else None
 
+    def turns_at(self, where: Where) -> Expression | None:
+        """What the ``for`` that begins at a line goes over."""
+        file = self.file(where)
+        found = file.statements_at(where.line) if file else []
+        loop = next((it for it in found if isinstance(it, ast.For) and it.lineno == where.line), None)
+        return Expression(self, file, loop.iter) if file and loop else None
+
     def catching(self, where: Where) -> list[Where]:
         """The lines that may catch an exception of a line, in its function and in those that lead to it."""
         leading = self.loops.leading(where).values()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ddpdoctor.blame.causes import LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.model import Where
-from ddpdoctor.program import Program
+from ddpdoctor.program import Origin, Program
 from ddpdoctor.program.loops import Loops
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.trace.data import Pass
@@ -115,7 +115,7 @@ def loop_left(
         culprits=tuple(ranks),
         steps=steps_of(first),
         had_batches=bool(training_passes(first)),
-        where=parting.at if parting else _left_at(first, place),
+        where=_turn_left_out(first, parting.at if parting else _left_at(first, place)),
         states=parting.evidence() if parting else (),
     )
 
@@ -277,6 +277,15 @@ def _left_at(recording: Recording, place: Where | None = None) -> Where | None:
     update = recording.steps[-1].optimizer_steps[-1].at if recording.steps else None
     loop, since = _loop(recording), place or _place_since(recording)
     return loops_of(recording, loop or update).exit_branch(loop or update, since) or loop or update
+
+
+def _turn_left_out(recording: Recording, loop: Where | None) -> Where | None:
+    """The branch by which a turn of a loop goes past the forward, where the loop takes as many turns on every rank."""
+    forwards = training_forwards(recording)
+    turns = Program.holding(loop, recording.script).turns_at(loop) if loop else None
+    if turns is None or not turns.origins.only(Origin.ENVIRONMENT) or not forwards:
+        return loop
+    return loops_of(recording, loop).skip_branch(loop, forwards[0].at) or loop
 
 
 def _loop(recording: Recording) -> Where | None:

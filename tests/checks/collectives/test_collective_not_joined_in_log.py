@@ -19,7 +19,9 @@ def test_the_rank_that_did_not_come_is_named_and_not_those_that_waited():
 def test_the_rank_that_is_behind_is_named():
     text = wait(0, 13) + wait(1, 12) + status(0, 13, 20, 12) + status(1, 12, 12, 11)
     finding = only_finding("DD301", Source.LOG, log(text))
-    assert finding.headline == "rank 1 did not join ALLREDUCE, in which rank 0 waited for 600 s"
+    assert finding.headline == (
+        "rank 1 did not join ALLREDUCE number 13, in which rank 0 waited for 600 s; it waited in ALLREDUCE number 12"
+    )
 
 
 def test_the_ranks_that_a_monitored_barrier_missed_are_named():
