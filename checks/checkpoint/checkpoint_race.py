@@ -39,11 +39,11 @@ class CheckpointRace(Check):
     """A rank reads a checkpoint that another rank is still writing.
 
     What it finds:
-        A checkpoint read on one rank with nothing in between that makes it wait for the write on another: no
-        barrier, no other collective, no training step, no lock; whether it went well this time or not. Also a rank
-        that failed since a file of another kind, which another rank writes, was not there yet or half written. In
-        the live group, a filesystem on which a file that is written and closed before a barrier is not complete for
-        the ranks that read after it.
+        A checkpoint read on one rank with nothing in between that makes it wait for the write on another: no barrier,
+        no other collective, no training step, no lock; whether it went well this time or not. Also a rank that failed
+        since a file of another kind, which another rank writes, was missing or incomplete. In the live group, a
+        filesystem on which a file that is written and closed before a barrier is not complete for the ranks that read
+        after it.
 
     Why it matters:
         torch.save writes for seconds. A rank that reads meanwhile finds no file, or part of one, and ends with

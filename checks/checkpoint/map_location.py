@@ -19,8 +19,8 @@ class MapLocation(Check):
     """Every rank restores a checkpoint onto the same GPU.
 
     What it finds:
-        torch.load calls whose tensors come to lie on another GPU than the rank's own, mostly rank 0's: without
-        map_location they go back to where they were saved from. Needs GPUs, or a rehearsal.
+        torch.load calls whose tensors end on another GPU than that of the rank, mostly rank 0's: without map_location
+        they go back to where they were saved from. Needs GPUs, or a rehearsal.
 
     Why it matters:
         Every rank opens a context and keeps a copy of the checkpoint on GPU 0, some gigabytes each. GPU 0 runs out

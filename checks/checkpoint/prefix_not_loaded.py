@@ -31,7 +31,7 @@ class PrefixNotLoaded(Check):
 
     What it finds:
         load_state_dict calls whose missing and unexpected names are the same but for "module." (of
-        DistributedDataParallel) or "_orig_mod." (of torch.compile): with strict=False, which says nothing, and
+        DistributedDataParallel) or "_orig_mod." (of torch.compile): with strict=False, which raises no error, and
         where the error of strict=True ends the run. Also strict=False that loaded not a single name. A checkpoint
         that lacks a new head, and a second attempt that loads, are left alone.
 

@@ -26,15 +26,14 @@ class ResumeIncomplete(Check):
     """Training resumes from a checkpoint of which only a part was restored.
 
     What it finds:
-        A checkpoint that holds the state of an optimizer, a scheduler or a gradient scaler, from which the
-        model is loaded and training goes on, while that state is not, on some rank or on all; a checkpoint in
-        which the state of an optimizer with momentum or averages was never saved, or that of a scheduler, which
-        begins again, beside an optimizer that is restored; a state in a file that the script saves
-        together with the one that was loaded; a sampler that shuffles and begins again at epoch 0;
-        and an epoch that is trained on again though it was done when the checkpoint was saved. Told from fine-
-        tuning, which wants the weights alone, by what the script does with the file: it saves to the same path,
-        or it restores other parts of it. After torchrun has restarted the ranks, a file of weights alone that
-        the script saves to is such a checkpoint, too.
+        A checkpoint that holds the state of an optimizer, a scheduler or a gradient scaler, from which the model is
+        loaded and training goes on, while that state is not, on some rank or on all; a checkpoint in which the state
+        of an optimizer with momentum or averages was never saved, or that of a scheduler, which begins again, beside
+        an optimizer that is restored; a state in a file that the script saves together with the one that was loaded;
+        a sampler that shuffles and begins again at epoch 0; and an epoch that is trained on again though it was done
+        when the checkpoint was saved. It is told from fine-tuning, which wants the weights alone, by what the script
+        does with the file: it saves to the same path, or it restores other parts of it. After torchrun has restarted
+        the ranks, a file of weights alone that the script saves to is such a checkpoint, too.
 
     Why it matters:
         Momentum and the averages of Adam begin from nothing and take the first hundred steps in other directions;

@@ -19,13 +19,13 @@ class WrittenByEveryRank(Check):
     """Several ranks write the same checkpoint file.
 
     What it finds:
-        A path that more than one rank of a host gives to torch.save, with nothing that makes one wait for the
-        other. Files of each rank's own, and ranks that take turns, are left alone.
+        A path that more than one rank of a host gives to torch.save, with nothing that makes one wait for the other.
+        A different file for each rank, and ranks that take turns, are left alone.
 
     Why it matters:
         All ranks open, empty and fill one file at once. Mostly the last one wins and the file is whole, as the
-        weights are equal; now and then the parts mix, and the checkpoint of the night cannot be read. On a shared
-        filesystem it also costs as many writes as there are ranks.
+        weights are equal; now and then the parts mix, and the checkpoint cannot be read. On a shared filesystem it
+        also costs as many writes as there are ranks.
 
     Example:
         for epoch in range(epochs):

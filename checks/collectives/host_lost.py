@@ -33,10 +33,10 @@ class HostLost(Check):
     """A host of the job was lost while the job ran.
 
     What it finds:
-        In a check of several hosts: the host whose command ended without a word, or did not answer for some seconds.
-        The command on each host has a connection to that on the host of rank 0 as long as it runs. In job output, a
-        host that Slurm, Open MPI's daemons or Kubernetes have lost. Under Ray Train, a host that Ray does not reach any
-        more. Where torchrun started an elastic job anew without the host, this is information.
+        In a check of several hosts: the host whose command ended without a message, or did not answer for some
+        seconds. The command on each host has a connection to that on the host of rank 0 as long as it runs. In job
+        output, a host that Slurm, Open MPI's daemons or Kubernetes have lost. Under Ray Train, a host that Ray does
+        not reach any more. Where torchrun started an elastic job anew without the host, this is information.
 
     Why it matters:
         The ranks of the other hosts wait in their next collective until the timeout, half an hour with gloo and ten

@@ -58,11 +58,11 @@ class LocalDecision(HangCheck):
     """Ranks left a loop at different steps, because each of them decided for itself.
 
     What it finds:
-        A run that broke or hangs because some ranks continued a loop that others had left: they stopped early on a
-        loss, a count or a time of their own although each had as many batches, or skipped the backward of one step.
-        And, as a warning, a training loop that ends by each rank's local clock, or by a number that was seen to differ
+        A run that broke or hangs because some ranks continued a loop that others had left: they stopped early on
+        their own loss, count or time although each had as many batches, or skipped the backward of one step. And, as
+        a warning, a training loop that ends by each rank's local clock, or by a number that was seen to differ
         between ranks (a loss, a count of tokens, what dist.reduce left on the ranks that are not its dst), where the
-        run did not come to that end; and a backward that a rank leaves out where its own loss is not finite.
+        run did not reach that end; and a backward that a rank leaves out where its own loss is not finite.
 
     Why it matters:
         Each backward of a DDP model needs every rank. The ranks that continue wait for those that have left, until

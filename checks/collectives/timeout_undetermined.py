@@ -13,9 +13,9 @@ class TimeoutUndetermined(Check):
     """The job failed, and the output does not show why.
 
     What it finds:
-        A failure whose cause is not in the output: a timeout of ranks that waited for others of which nothing is
-        told, or a process that ended without an error message. It reports what the output shows, and what to collect
-        next.
+        A failure whose cause is not in the output: a timeout of ranks that waited for others of which the output has
+        nothing, or a process that ended without an error message. It reports what the output shows, and what to
+        collect next.
 
     Why it matters:
         The output names no cause, and often one more variable would make it do so.

@@ -43,7 +43,7 @@ class DataNotSharded(Check):
             loader = DataLoader(dataset, batch_size=32, shuffle=True)
 
     Fix:
-        Divide the dataset among the ranks, and tell the sampler the epoch:
+        Divide the dataset among the ranks, and give the sampler the epoch:
             sampler = DistributedSampler(dataset)
             loader = DataLoader(dataset, batch_size=32, sampler=sampler)
             for epoch in range(epochs):

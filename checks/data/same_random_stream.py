@@ -49,12 +49,12 @@ class SameRandomStream(Check):
     """Every rank draws the same random numbers.
 
     What it finds:
-        Random numbers that all ranks draw alike, because all were given one seed: dropout masks; augmentation, by
+        Random numbers that are equal on all ranks, because all use the same seed: dropout masks; augmentation, by
         DataLoader workers or in the main process (num_workers=0); and what a training step draws for each sample of
         its batch, as the noise and time steps of a diffusion model, before the forward or inside it. The states of
         the global streams of torch, CUDA, NumPy and Python are compared, of those that moved. A number that is drawn
-        once for a whole batch is left alone: where it chooses a branch, ranks have to draw it alike. Generators of
-        the script's own are not compared. This is information only.
+        once for a whole batch is left alone: where it chooses a branch, ranks have to draw it alike. The script's own
+        generators are not compared. This is information only.
 
     Why it matters:
         Dropout masks, noise and augmentations are meant to differ between the samples of a batch. Where ranks share

@@ -16,9 +16,9 @@ class SamplerReplaced(Check):
     """A framework replaced the DataLoader's sampler.
 
     What it finds:
-        Loaders made with a custom sampler, weighted, balanced or by length, from which another sampler draws
-        in training, because a framework put a plain distributed one in its place. That a framework replaces a plain
-        random or sequential sampler is what one wants of it.
+        Loaders made with a custom sampler, weighted, balanced or by length, from which another sampler draws in
+        training, because a framework put a plain distributed one in its place. A framework that replaces a plain
+        random or sequential sampler is right.
 
     Why it matters:
         Weights and buckets are lost without a warning: rare classes are as rare as in the data again, and results are

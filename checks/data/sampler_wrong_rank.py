@@ -17,9 +17,9 @@ class SamplerWrongRank(Check):
 
     What it finds:
         Samplers that train and whose rank or num_replicas is not the process group's: LOCAL_RANK where the rank in
-        the whole job belongs, the GPUs of one node where all ranks do, a constant, or a rank asked for before there
-        is a process group. Ranks that average within a group of fewer are compared with that group, and nodes that
-        each hold data of their own are left alone.
+        the whole job belongs, the GPUs of one node where all ranks do, a constant, or a rank read before there is a
+        process group. Ranks that average within a group of fewer are compared with that group, and nodes that each
+        hold different data are left alone.
 
     Why it matters:
         The sampler takes every num_replicas-th sample, beginning with the rank-th. With another rank's number, two

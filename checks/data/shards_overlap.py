@@ -34,14 +34,13 @@ class ShardsOverlap(Check):
     """Shards overlap: ranks train on the same samples, and never on others.
 
     What it finds:
-        Samples that several ranks draw in one pass, beyond the few that pad the shards to one length, or
-        samples that no rank draws: the samplers' seeds differ between ranks, or each rank cuts its part out of an
-        order of its own. In a training run, the whole pass is compared, also where it was cut short. Where each
-        rank's dataset holds only its part, the first 64 samples of each rank are compared by their content, if the
-        script cuts the parts out of what it shuffles without a common seed. Without a DataLoader: a rank that
-        trains on another's batches a few batches later, and parts of an order that each rank shuffles by itself.
-        Samples drawn with replacement, samplers that repeat every sample on purpose, and datasets that hold samples
-        several times are left alone.
+        Samples that several ranks draw in one pass, beyond the few that pad the shards to one length, or samples that
+        no rank draws: the samplers' seeds differ between ranks, or each rank takes its part from a different order.
+        In a training run, the whole pass is compared, also where it was cut short. Where each rank's dataset holds
+        only its part, the first 64 samples of each rank are compared by their content, if the script cuts the parts
+        out of what it shuffles without a common seed. Without a DataLoader: a rank that trains on another's batches a
+        few batches later, and parts of an order that each rank shuffles by itself. Samples drawn with replacement,
+        samplers that repeat every sample on purpose, and datasets that hold samples several times are left alone.
 
     Why it matters:
         DistributedSampler divides one order among the ranks. Ranks that shuffle differently divide different

@@ -21,8 +21,8 @@ class SplitLeak(Check):
         cross-validation with a fold for each rank, are left alone, as are parts that differ and do not overlap.
 
     Why it matters:
-        All ranks train one model. What rank 0 holds out, rank 1 has taught it, so the evaluation measures memory:
-        it looks too good, early stopping comes too late, and no number shows it.
+        All ranks train one model. It has been trained on what rank 0 holds out, by rank 1, so the evaluation measures
+        memory: it looks too good, and early stopping comes too late.
 
     Example:
         A different seed on each rank, for the augmentation, before the split:

@@ -14,7 +14,7 @@ class StreamNotSharded(Check):
 
     What it finds:
         Training passes over an IterableDataset in which every rank gets the same batches, although no sampler can
-        divide a stream: the dataset itself has to, by rank and by DataLoader worker.
+        divide a stream: the dataset has to do so, by rank and by DataLoader worker.
 
     Why it matters:
         Every rank reads and computes everything, so adding ranks gains nothing, and an epoch sees each sample once

@@ -17,7 +17,7 @@ class TooFewSamples(Check):
 
     Why it matters:
         The part of each rank shrinks as ranks are added. Without a batch the loop body never runs: the script saves
-        weights that were never trained, with no error. With repeated samples most ranks compute what others compute.
+        weights that were never trained, with no error. With repeated samples, ranks compute the same as others.
 
     Example:
         64 ranks, 256 samples, 4 for each rank and none in a batch of 8:

@@ -51,11 +51,11 @@ class SharedPathRace(Check):
 
     What it finds:
         A file that several ranks of one host create, truncate, download or extract without a lock and without a
-        collective in between; a folder that all ranks create, or a file that all remove or move, where a rank
-        that was second failed; a folder or a file that each rank makes where it finds none, where it happened
-        to go well; and a folder that ranks name by the time, each by its own clock. Checkpoints (DD402) and log
-        files to which every rank adds (DD606) have their own checks; a log that every rank empties, by
-        open(path, "w") or a FileHandler, is found here.
+        collective in between; a folder that all ranks create, or a file that all remove or move, where a rank that
+        was second failed; a folder or a file that each rank makes where it finds none, where it happened to go well;
+        and a folder whose name ranks build from local time. Checkpoints (DD402) and log files to which every rank
+        adds (DD606) have their own checks; a log that every rank empties, by open(path, "w") or a FileHandler, is
+        found here.
 
     Why it matters:
         A rank may read a file while another rank has truncated it. Whether that happens depends on timing: the first

@@ -37,9 +37,9 @@ class RankLocalMetric(Check):
         Evaluations that are divided among the ranks, by a sampler or by hand, after which one rank prints the result,
         chooses the best checkpoint or steps a scheduler by it, while nothing was reduced or gathered over the ranks
         since the evaluation began; a sum over a rank's part that each prints over the length of the whole set; and a
-        metric that a function prints, or returns to who prints it, without reducing
-        it, beside another one that it reduces. Evaluation of the whole set on one rank or on each, results gathered by
-        any collective, through files of each rank's own, or by a metric library, are left alone.
+        metric that a function prints, or returns to who prints it, without reducing it, beside another one that it
+        reduces. Evaluation of the whole set on one rank or on each, results gathered by any collective, through one
+        file for each rank, or by a metric library, are left alone.
 
     Why it matters:
         The number stands for a fraction of the held-out set: it is noisier than it looks, and the best checkpoint is

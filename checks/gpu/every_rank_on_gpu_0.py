@@ -37,9 +37,8 @@ class EveryRankOnGpu0(Check):
     """Every rank holds memory on GPU 0.
 
     What it finds:
-        In a rehearsal, ranks that never selected a GPU and use the first, or that allocate on another rank's GPU.
-        In nvidia-smi's table, several processes of the job on GPU 0: only there, or beside the GPU that each has of
-        its own.
+        In a rehearsal, ranks that never selected a GPU and use the first, or that allocate on another rank's GPU. In
+        nvidia-smi's table, several processes of the job on GPU 0: only there, or beside the GPU that each works on.
 
     Why it matters:
         Each process on a GPU needs a CUDA context of about 500 MiB there, besides its tensors, so GPU 0 runs out of

@@ -21,8 +21,8 @@ class ClipBeforeSync(Check):
 
     What it finds:
         clip_grad_norm_ calls whose norm differs between ranks, in steps whose gradients are equal in the end:
-        the clipping came in a micro-batch inside no_sync(), ahead of the backward that averages, or ahead of an
-        all_reduce of the script's own.
+        the clipping came in a micro-batch inside no_sync(), ahead of the backward that averages, or ahead of the
+        script's all_reduce.
 
     Why it matters:
         Each rank scales its own part of the gradient by another factor, and the average is of these. The result is

@@ -33,8 +33,8 @@ class StaticGraphViolated(Check):
             loss = main + (aux if step > 100 else 0)
 
     Fix:
-        Use the same parameters in every step, with weight zero where they shall not count; or leave out
-        static_graph and say find_unused_parameters=True.
+        Use the same parameters in every step, with weight zero where they should not count; or leave out static_graph
+        and set find_unused_parameters=True.
     """
 
     code = "DD222"

@@ -21,11 +21,11 @@ class StepSkipped(Check):
         decision to skip it, depends on the rank or on its own data.
 
     Why it matters:
-        The gradients were averaged, and one rank did not use them. From then on its weights are others, and
-        every later gradient is the average over different models. Nothing is raised.
+        The gradients were averaged, and one rank did not use them. From then on its weights differ, and every later
+        gradient is the average over different models. Nothing is raised.
 
     Example:
-        A loss that is not a number is met on one rank, after the backward:
+        The loss is NaN on one rank, after the backward:
             loss.backward()
             if torch.isnan(loss):
                 continue

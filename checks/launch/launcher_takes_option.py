@@ -17,7 +17,8 @@ class LauncherTakesOption(Check):
         its options after it. The job does not start, or the launcher uses a value that was meant for the script.
 
     Example:
-        torchrun train.py --log runs/1      # ambiguous option: --log could match --log-dir, --log_dir, ...
+        An option that torchrun takes for an abbreviation of its own:
+            torchrun train.py --log runs/1      # ambiguous option: --log could match --log-dir, --log_dir, ...
 
     Fix:
         Put -- before the script, or rename the script's option:

@@ -29,9 +29,9 @@ class ChangedAfterWrap(Check):
         gradient: the module was moved or converted to another type and back, which drops the reducer's hooks.
 
     Why it matters:
-        DDP registers its hooks once, in its constructor. What comes later is averaged by nobody: each rank trains
-        its own copy. Without find_unused_parameters the next forward raises "Expected to have finished reduction";
-        with it, nothing is said.
+        DDP registers its hooks once, in its constructor. What comes later is averaged by nobody: each rank trains its
+        own copy. Without find_unused_parameters the next forward raises "Expected to have finished reduction"; with
+        it, there is no error.
 
     Example:
         The head is exchanged for another task after the wrap:

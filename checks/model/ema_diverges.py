@@ -20,8 +20,8 @@ class EmaDiverges(Check):
     What it finds:
         An unwrapped copy of the model, such as an exponential moving average of its weights, that several ranks
         evaluate with and whose values differ between them although the trained weights agree; and weights that one
-        rank alone took from such a copy. Copies of earlier weights that ranks keep at times of their own, opponents
-        in self-play for instance, are left alone.
+        rank alone took from such a copy. Copies of earlier weights that ranks keep at different times, opponents in
+        self-play for instance, are left alone.
 
     Why it matters:
         A copy that only rank 0 updates, or that was made before DDP had made the weights equal, is another model on

@@ -20,9 +20,9 @@ class LearningRateScaled(Check):
     """The learning rate is multiplied by the number of ranks, and training begins with it.
 
     What it finds:
-        First updates whose learning rate is a round number times the number of ranks and larger than the optimizer
-        bears: 2 for SGD, 0.05 for Adam and its kin, in jobs of 16 ranks or more. Rates that begin small and are
-        warmed up, and rates scaled by the square root, are left alone.
+        First updates whose learning rate is a round number times the number of ranks and too large for the optimizer
+        to begin with: 2 for SGD, 0.05 for Adam and similar ones, in jobs of 16 ranks or more. Rates that begin small
+        and are warmed up, and rates scaled by the square root, are left alone.
 
     Why it matters:
         The rule to scale the rate with the batch was found for SGD with a warm-up of several epochs and up to a few

@@ -21,11 +21,11 @@ class NotWrapped(Check):
         A process group of several ranks, optimizer steps on each, no DistributedDataParallel that holds what they
         train, no collective on gradients or weights, and weights that differ after a step. Ranks that train a model
         each on purpose, for the folds of a cross-validation or with different learning rates, are left alone:
-        no sampler divides their data, and they do not speak to each other while they train, or began unequal.
+        no sampler divides their data, and they run no collectives during training, or began unequal.
 
     Why it matters:
-        Everything runs: the launcher, the group, the sampler that divides the data. And each rank trains a model of
-        its own on its part. What rank 0 saves has seen 1/N of the data.
+        Everything runs: the launcher, the group, the sampler that divides the data. But each rank trains a different
+        model on its part. What rank 0 saves has seen 1/N of the data.
 
     Example:
         The wrap depends on a GPU being there:

@@ -29,7 +29,7 @@ class Firewall(Check):
         NCCL WARN socketStartConnect: Connect to 10.0.0.2<45678> failed : Connection timed out
 
     Fix:
-        Open the ephemeral range between the nodes, in the firewall and in the security group; it is in
+        Open the ephemeral range between the nodes, in the firewall and in the security group:
             cat /proc/sys/net/ipv4/ip_local_port_range
     """
 

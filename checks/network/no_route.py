@@ -24,7 +24,7 @@ class NoRoute(Check):
     What it finds:
         A connection between ranks that failed with "No route to host", "Network is unreachable" or "Software caused
         connection abort", or used a link-local address (169.254.x.x, fe80::), which is valid on its own link only. In
-        a check of several hosts, each host also connects to the address that the ranks of the others give out.
+        a check of several hosts, each host also connects to the address that the ranks of the others announce.
 
     Why it matters:
         Ranks connect to the address of the interface that their peer has chosen. If nodes choose interfaces of

@@ -39,11 +39,11 @@ class SlowTransport(Check):
     """One rank, or one collective, is far slower than the others.
 
     What it finds:
-        A rank that takes 0.1 s or more to start a collective, before it waits for anybody; a rank that its
-        neighbours in a ring wait for ten times as long as others wait; or a collective that takes ten times as
-        long as the others for each byte. In a check of several hosts, also a connection between two of them that is
-        ten times slower than the others. The fastest of several attempts counts, so that a busy machine is not
-        mistaken for a slow one. In a job's output, hosts on which NCCL uses sockets where others use InfiniBand.
+        A rank that takes 0.1 s or more to start a collective, before it waits for another rank; a rank that its
+        neighbours in a ring wait for ten times as long as others wait; or a collective that takes ten times as long
+        as the others for each byte. In a check of several hosts, also a connection between two of them that is ten
+        times slower than the others. The fastest of several attempts counts, so that a busy machine is not mistaken
+        for a slow one. In a job's output, hosts on which NCCL uses sockets where others use InfiniBand.
 
     Why it matters:
         A collective ends when its slowest rank has taken part. One rank with a slow connection, or one
