@@ -62,6 +62,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     )
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """A name for the theme's dialog, for people who use a screen reader."""
+    search = 'data-md-component="search" role="dialog"'
+    return output.replace(search, f'{search} aria-label="Search"')
+
+
 def _titles(config: MkDocsConfig) -> dict[str, str]:
     """The titles in the navigation, by file."""
     entries = [entry for section in config.nav or () for pages in section.values() for entry in pages]
