@@ -6,10 +6,10 @@ They print nothing and end nothing but what they started. The names here and the
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_type_hints
 
 from ddpdoctor import model
 from ddpdoctor.cli.check import examined
@@ -23,11 +23,13 @@ from ddpdoctor.cli.request import request_of
 from ddpdoctor.model import Finding, Level
 from ddpdoctor.progress import Progress
 from ddpdoctor.report import Format, render
+from ddpdoctor.text import did_you_mean
 
 __all__ = ["Report", "UsageError", "check", "explain", "hang"]
 
 Script: TypeAlias = "str | Path | Sequence[str] | Callable[..., object]"
 """A script's path, a launch line as a list of words, or a function."""
+_KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
 _PAGE = [Format.HTML]
 """What a notebook shows; makes the examination keep what a page has beside the findings."""
 
@@ -66,8 +68,8 @@ def check(
     *args: object,
     nproc: int | None = None,
     module: bool = False,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
+    select: str | Iterable[str] = (),
+    ignore: str | Iterable[str] = (),
     rehearse: bool | int = False,
     **options: Any,
 ) -> Report:
@@ -88,8 +90,9 @@ def check(
 
     Raises:
         UsageError: an option asks for what cannot be, or the function's source cannot be had.
-        TypeError: there is no such option.
+        TypeError: there is no such option, or its value is of another type.
     """
+    _refuse_wrong({"nproc": nproc, "module": module, **options})
     hosts = None if isinstance(rehearse, bool) or not rehearse else rehearse
     with tempfile.TemporaryDirectory(prefix="ddpdoctor-function-") as folder:
         words = _words(script, args, Path(folder))
@@ -97,8 +100,8 @@ def check(
             words=words or None,
             module=module,
             nproc=nproc,
-            select=list(select) or None,
-            ignore=list(ignore) or None,
+            select=_names("select", select),
+            ignore=_names("ignore", ignore),
             rehearse=bool(rehearse),
             rehearse_hosts=hosts,
             format=_PAGE,
@@ -110,12 +113,32 @@ def check(
             return _report(examined(request_of(given), progress), "check", *words)
 
 
+def _refuse_wrong(options: Mapping[str, object]) -> None:
+    """Name an argument that the command does not have, or whose value is not of its type."""
+    types = get_type_hints(CheckOptions)
+    for name, value in options.items():
+        if name not in types:
+            near = did_you_mean(name, types, "its documentation lists them")
+            raise TypeError(f"check() has no argument {name!r}; {near}")
+        kind = next((kind for kind in _KINDS if types[name] in (kind, kind | None)), None)
+        if kind and value is not None and not isinstance(value, (kind, int) if kind is float else kind):
+            raise TypeError(f"check(): {name}={value!r} is not {_KINDS[kind]}")
+
+
+def _names(argument: str, names: str | Iterable[str]) -> list[str] | None:
+    if not isinstance(names, Iterable):
+        raise TypeError(f"check(): {argument}={names!r} is not a list of codes or names")
+    return ([names] if isinstance(names, str) else list(names)) or None
+
+
 def _words(script: Script | None, args: Sequence[object], folder: Path) -> list[str]:
     """The words of the command line."""
     if script is None:
         return []
     if callable(script):
         return [str(script_of_function(script, args, folder))]
+    if not isinstance(script, str | Path | Sequence):
+        raise TypeError(f"check(): {script!r} is not a script, a launch line or a function")
     given = [str(script)] if isinstance(script, str | Path) else [LINE, *script]
     return [*given, *map(str, args)]
 
@@ -146,6 +169,8 @@ def explain(*files: str | Path) -> Report:
     Raises:
         UsageError: they cannot be read, or hold no output.
     """
+    if not files:
+        raise UsageError("explain() requires a file")
     words = [str(file) for file in files]
     return _report(explain_output(ExplainOptions(subjects=words, format=_PAGE)), "explain", *words)
 

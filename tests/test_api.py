@@ -1,5 +1,6 @@
 """The Python interface."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -44,8 +45,24 @@ def test_hang_of_nothing_raises(tmp_path: Path) -> None:
 def test_what_cannot_be_examined_raises(tmp_path: Path) -> None:
     with pytest.raises(ddpdoctor.UsageError, match="does not exist"):
         ddpdoctor.check(tmp_path / "missing.py")
-    with pytest.raises(TypeError, match="epochs"):
-        ddpdoctor.check(tmp_path, epochs=3)
+    with pytest.raises(ddpdoctor.UsageError, match="requires a file"):
+        ddpdoctor.explain()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"epochs": 3}, "check() has no argument 'epochs'"),
+        ({"nprocs": 2}, "check() has no argument 'nprocs'; did you mean nproc?"),
+        ({"nproc": "2"}, "check(): nproc='2' is not a whole number"),
+        ({"budget": "fast"}, "check(): budget='fast' is not a number"),
+        ({"ignore": 3}, "check(): ignore=3 is not a list of codes or names"),
+        ({"script": 5}, "check(): 5 is not a script, a launch line or a function"),
+    ],
+)
+def test_a_wrong_argument_is_named(tmp_path: Path, arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(message)):
+        ddpdoctor.check(**{"script": tmp_path, **arguments})  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -98,7 +98,7 @@ class DeviceOrdinal(Check):
         if finding := by_messages(self, trace):
             return finding
         if not any(recording.devices for recording in recordings.values()):
-            return Skipped("only a rehearsal records which GPU a rank uses (--rehearse)")
+            return Skipped("only a rehearsal notes which rank uses which GPU (--rehearse)")
         return Passed("each rank used GPUs that it has")
 
     def _not_visible(self, asked: Mapping[int, Device], recordings: Mapping[int, Recording]) -> Finding:

@@ -45,7 +45,7 @@ class NoSyncMisaligned(Check):
     def _misaligned(self, updates: list[Unaveraged], trace: Trace) -> Finding:
         first = next((update for update in updates if update.differing), updates[0])
         step = next(iter(first.update.steps.values()))
-        fields = finding_fields(updates, first, "{} without it")
+        fields = finding_fields(updates, first)
         script = next(iter(trace.recordings().values())).script
         if decision := sync_decision(fields["where"], script):
             fields["evidence"] += shown_at("backward", fields["where"])
