@@ -224,6 +224,8 @@ class Finding:
     """Whether the run ended before it came to pass; then it explains nothing that did."""
     excerpts: tuple[Excerpt, ...] = ()
     """The lines that it is about, as they stand in their files; :mod:`ddpdoctor.excerpts` reads them for a report."""
+    mechanical: bool = False
+    """Whether the fix is the lines of a patch, which ``ddpdoctor fix`` verifies."""
     patch: Patch | None = None
     """What may cure it, where that was asked for and there is such a thing."""
     unpatched: str | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import sys
 from collections.abc import Sequence
 
 from ddpdoctor import registry
@@ -14,13 +15,16 @@ from ddpdoctor.redact import quote
 from ddpdoctor.report import pages
 from ddpdoctor.report.terminal import width_of_stdout
 
+_ENDLESS = 10_000
+"""In a pipe a check is one line, for grep."""
+
 
 def list_checks(format: str) -> str:
     """Every check: code, name, where it looks, and what is so where nothing is wrong."""
     checks = registry.all_checks()
     if format == "json":
         return json.dumps(pages.list_values(checks), indent=2)
-    return pages.text_list(checks, width_of_stdout())
+    return pages.text_list(checks, width_of_stdout() if sys.stdout.isatty() else _ENDLESS)
 
 
 def write(text: str) -> int:

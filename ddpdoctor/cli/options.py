@@ -93,8 +93,8 @@ def _count(default: int | None, help: str, *names: str) -> Any:
     return _number(default, "N", help, *names, least=1)
 
 
-def _text(metavar: str, help: str, *names: str) -> Any:
-    return _field(None, typer.Option(*names, metavar=metavar, help=help))
+def _text(metavar: str, help: str, *names: str, completion: Any = None) -> Any:
+    return _field(None, typer.Option(*names, metavar=metavar, help=help, autocompletion=completion))
 
 
 def _choice(default: Enum, help: str) -> Any:
@@ -110,11 +110,21 @@ def _words(metavar: str, help: str, default: Any = None, completion: Any = None)
 
 
 def _codes(incomplete: str) -> list[tuple[str, str]]:
-    """For the shell: the codes of checks that begin so, and what is so where nothing is wrong."""
+    """For the shell: the codes and names of checks that begin like the last of a list, and what is so where nothing
+    is wrong."""
     from ddpdoctor import registry
 
-    checks = registry.all_checks() if incomplete else ()  # of nothing, the shell completes files
-    return [(check.code, check.title) for check in checks if check.code.startswith(incomplete.upper())]
+    before, comma, last = incomplete.rpartition(",")
+    checks = registry.all_checks() if last else ()  # of nothing, the shell completes files
+    names = [(name, check.title) for check in checks for name in (check.code, check.name)]
+    return [(before + comma + name, title) for name, title in names if name.lower().startswith(last.lower())]
+
+
+def _configs(incomplete: str) -> list[str]:
+    """For the shell: the bundled configurations."""
+    from ddpdoctor.job.training_run import bundled_configs
+
+    return [name for name in bundled_configs() if name.startswith(incomplete)]
 
 
 def _level(default: Level | None, help: str) -> Any:
@@ -264,8 +274,10 @@ class LaunchOptions:
 class SelectionOptions:
     """Which checks are asked, and what counts."""
 
-    select: list[str] | None = _text("CODES", "Only these: codes, names, families, host, group, run.")
-    ignore: list[str] | None = _text("CODES", "Not these checks.")
+    select: list[str] | None = _text(
+        "CODES", "Only these: codes, names, families, host, group, run.", completion=_codes
+    )
+    ignore: list[str] | None = _text("CODES", "Not these checks.", completion=_codes)
 
 
 @dataclass(frozen=True)
@@ -442,7 +454,9 @@ class TrainOptions(LaunchOptions):
     settings: list[str] | None = _words(
         "[KEY=VALUE...]", "Settings, such as train.epochs=2 data.batch_size=16."
     )
-    config: str | None = _text("NAME | FILE", "A bundled configuration, or your own.", "--config", "-c")
+    config: str | None = _text(
+        "NAME | FILE", "A bundled configuration, or your own.", "--config", "-c", completion=_configs
+    )
     list_configs: bool = _flag("List the bundled configurations.", "--list")
     dry_run: bool = _flag("Only print the configuration and the distributed environment.", "--dry-run")
     data: str | None = _text(

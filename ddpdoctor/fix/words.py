@@ -45,7 +45,7 @@ def _told(finding: Finding, trace: Trace, project: Project) -> Finding:
         proposal = next(proposals(finding, trace, project, []), None)
         words = "\n".join(_lines(proposal, project)) if proposal is not None and proposal.tells else ""
         if words and words.count("\n") < _MOST_LINES:
-            return replace(finding, fix=words)
+            return replace(finding, fix=words, mechanical=True)
     return finding
 
 

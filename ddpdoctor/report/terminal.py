@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TextIO
 
-from ddpdoctor.model import CheckResult, Family, Level, Outcome, Report
+from ddpdoctor.model import CheckResult, Family, Finding, Level, Outcome, Report
 from ddpdoctor.report.detail import (
     block_lines,
     by_check,
@@ -23,7 +23,7 @@ from ddpdoctor.report.detail import (
 )
 from ddpdoctor.report.line import Line, Style, beginning, plain, styled
 from ddpdoctor.report.places import Places
-from ddpdoctor.text import ranks_phrase, size
+from ddpdoctor.text import quote_command, ranks_phrase, size
 
 DEFAULT_WIDTH = 80
 WIDEST = 110
@@ -34,7 +34,9 @@ _TIME = 9
 """The width of the column of times."""
 MOST_ROWS = 8
 """Checks that are all listed; of more, those that merely passed or were skipped are counted, to keep one screen."""
-_MOST_REASONS = 4
+_FIXING = ("--fix", "--apply", "--force")
+_LONGEST_COMMAND = 2000
+"""To be copied, so not cut."""
 _SILENT = (Outcome.PASS, Outcome.SKIP)
 """What says nothing above info."""
 _TERMINALS = ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio", "Tabby")
@@ -137,11 +139,28 @@ def _end(report: Report, width: int, summary: Iterator[Line], verbose: bool) -> 
     yield from plain(hang("", verdict(report), width))
     findings = [finding for finding in report.findings if finding.level is not Level.INFO]
     if findings:
-        yield beginning(f"next:  {findings[0].more}", Style.HEADING, len("next:"))
+        yield beginning(f"next:  {_next(report, findings)}", Style.HEADING, len("next:"))
     if report.run.get("folder"):
         bytes = report.run.get("folder_bytes")
         about = f" ({size(bytes)})" if bytes else ""
         yield beginning(f"kept:  {report.run['folder']}{about}", Style.HEADING, len("kept:"))
+
+
+def _next(report: Report, findings: Sequence[Finding]) -> str:
+    """The command that helps most now."""
+    words, folder = list(report.command), report.run.get("folder")
+    if any(finding.patch and finding.patch.verified for finding in findings):
+        if "--apply" in words:
+            return quote_command(
+                ("ddpdoctor", *(word for word in words if word not in _FIXING)), _LONGEST_COMMAND
+            )
+        if "--diff" in words[:-1]:
+            return f"git apply {quote_command(words[words.index('--diff') + 1 :][:1], _LONGEST_COMMAND)}"
+        if folder:
+            return f"ddpdoctor fix --apply {folder}"
+    elif folder and any(finding.mechanical for finding in findings):
+        return f"ddpdoctor fix {folder}"
+    return findings[0].more
 
 
 def _version(report: Report) -> str:
@@ -192,7 +211,8 @@ def _overview(report: Report, width: int) -> Iterator[Line]:
     rows = [check for check in checks if few or check.outcome not in _SILENT or check.code in informing]
     silent = [check for check in checks if check not in rows and not found_codes]
     yield from plain(_passed([check for check in silent if check.outcome is Outcome.PASS], width))
-    yield from plain(_reasons([check for check in silent if check.outcome is Outcome.SKIP], width))
+    if skipped := sum(check.outcome is Outcome.SKIP for check in silent):
+        yield Line(f"{skipped} more {'does' if skipped == 1 else 'do'} not apply (--verbose)")
     for check in rows:
         yield from _row(check, check.code in informing, width)
 
@@ -203,17 +223,6 @@ def _passed(checks: Sequence[CheckResult], width: int) -> Iterator[str]:
     if counts:
         families = ", ".join(f"{family} {count}" for family, count in counts.items())
         yield from hang(f"passed  {len(checks):>3}  ", families, width)
-
-
-def _reasons(checks: Sequence[CheckResult], width: int) -> Iterator[str]:
-    """Why checks were skipped, the most frequent reasons first."""
-    counts = Counter(check.reason for check in checks)
-    frequent = [(reason, count) for reason, count in counts.most_common(_MOST_REASONS) if count > 1]
-    for reason, count in frequent:
-        yield from hang(f"skipped {count:>3}  ", str(reason), width)
-    left = counts.total() - sum(count for _, count in frequent)
-    if left:
-        yield f"skipped {left:>3}  for {'other ' if frequent else ''}reasons, which --verbose lists"
 
 
 def _row(check: CheckResult, informs: bool, width: int) -> Iterator[Line]:

@@ -43,6 +43,8 @@ def test_the_options_of_a_topic_stand_together():
         ("bash", "ddpdoctor expl", "explain"),
         ("zsh", "ddpdoctor check --form", "--format"),
         ("fish", "ddpdoctor explain DD10", "DD101"),
+        ("bash", "ddpdoctor check --select DD201,set-", "DD201,set-epoch-missing"),
+        ("bash", "ddpdoctor train --config two", "two_ranks"),
     ],
 )
 def test_shells_complete_commands_options_and_codes(shell, words, completed, monkeypatch, capsys):

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from ddpdoctor.model import CheckResult, Evidence, Family, Outcome, Report, Where
+from ddpdoctor.model import CheckResult, Evidence, Family, Outcome, Patch, Report, Where
 from ddpdoctor.report import terminal
 from ddpdoctor.report.detail import finding_lines
 from tests.report.sample import EPHEMERAL, EVERYTHING, OVERLAP, UNUSED
+
+VERIFIED = Patch("head.aux used", "", True, "DD204 is gone")
 
 
 class Terminal(io.StringIO):
@@ -101,6 +103,22 @@ def test_information_is_told_in_full_only_on_request():
     assert "why:" in terminal.render(report, verbose=True)
 
 
+@pytest.mark.parametrize(
+    ("command", "patch", "expected"),
+    [
+        (("check", "train.py"), None, "ddpdoctor fix /tmp/run"),
+        (("check", "--fix", "train.py"), VERIFIED, "ddpdoctor fix --apply /tmp/run"),
+        (("check", "--fix", "--diff", "a.patch", "train.py"), VERIFIED, "git apply a.patch"),
+        (("check", "--fix", "--apply", "train.py"), VERIFIED, "ddpdoctor check train.py"),
+        (("check", "--fix", "train.py"), replace(VERIFIED, verified=False), "ddpdoctor explain DD904"),
+    ],
+)
+def test_the_next_command_is_the_one_that_helps_most(command, patch, expected):
+    finding = replace(UNUSED, patch=patch, mechanical=patch is None)
+    report = Report("0.1.0", command, 1, 0.1, (), (finding,), run={"folder": "/tmp/run"})
+    assert f"\nnext:  {expected}\n" in terminal.render(report)
+
+
 def test_a_text_of_several_lines_is_one_line_of_the_table():
     line = CheckResult("DD001", "n", Family.LAUNCH, Outcome.ERROR, "first\n\n   second", reason="r")
     assert "  error  DD001  first second\n" in terminal.render(Report("0.1.0", (), 2, 0.1, (line,)))
@@ -125,8 +143,7 @@ def test_of_many_checks_only_those_that_say_something_have_a_line():
     text = terminal.render(Report("0.1.0", (), 2, 0.1, many_checks()))
     assert text.split("\n\n")[1].splitlines() == [
         "passed   15  data 15",
-        "skipped   4  reason 4",
-        "skipped   4  for other reasons, which --verbose lists",
+        "8 more do not apply (--verbose)",
         "  error  DD300  text 300",
     ]
     assert "text 107" in terminal.render(Report("0.1.0", (), 2, 0.1, many_checks()), verbose=True)
