@@ -60,6 +60,7 @@ TABLE = (
     Message(r"Socket recv failed|[Ss]ocketP(?:rogress|oll)", "NCCL", _GONE),
     Message(r"onnect to \S+<\d+> failed ?: Connection refused", "NCCL", _GONE),
     Message(r"[Cc]ommunicator (?:has been|was) aborted|ncclCommAbort", "NCCL", _GONE),
+    Message(r"connection to the C10d store has failed", "torchrun", _PASSED_ON),
     Message(r"failed to recv, got 0 bytes|recvValue failed|sendBytes failed", "TCPStore", _GONE),
     Message(r"store->get\(.{0,80}got error: (?:Connection|Broken)", "TCPStore", _GONE),
     Message(r"TCPStore.{0,40}(?:shut ?down|closed)", "TCPStore", _GONE),

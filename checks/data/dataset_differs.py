@@ -1,4 +1,4 @@
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 from ddpdoctor.check import Check
@@ -17,7 +17,8 @@ class DatasetDiffers(Check):
     What it finds:
         Samplers that divide one dataset among ranks, over datasets that differ between ranks in length, in order
         or in content: made of random numbers without a common seed, split or shuffled before in another way, or
-        listed from a folder in whatever order the filesystem gives. Ranks or nodes that each have their own data
+        listed from a folder in whatever order the filesystem gives; or parts that each rank has taken of one
+        dataset before, so that it is divided twice. Ranks or nodes that each have their own data
         and no sampler that divides it are left alone.
 
     Why it matters:
@@ -55,6 +56,8 @@ class DatasetDiffers(Check):
         return Passed(f"{first.loader.dataset} has the same {first.loader.samples} samples on every rank")
 
     def _differs(self, shared: SharedPass) -> Finding | None:
+        if parts := _parts_of_ranks(shared):
+            return self._divided_twice(shared, parts)
         lengths = by_value({rank: loader.samples or 0 for rank, loader in shared.loaders.items()})
         if len(lengths) > 1:
             fewest, most = min(lengths), max(lengths)
@@ -67,6 +70,21 @@ class DatasetDiffers(Check):
                 **_fields(shared, lambda loader: f"{loader.samples or 0} samples"),
             )
         return self._content_differs(shared) if shared.one_dataset is False else None
+
+    def _divided_twice(self, shared: SharedPass, parts: Mapping[int, frozenset[int]]) -> Finding:
+        samples = frozenset[int]().union(*parts.values())
+        never = len(samples.difference(*(shared.indices or {}).values()))
+        return self.fail(
+            f"{shared.loader.dataset} is divided among {ranks_phrase(shared.ranks)} twice: {never} of {len(samples)} "
+            "samples are never drawn",
+            why="Each rank has taken a part of the dataset, and its sampler takes of that only every n-th sample "
+            "again. The same indices are drawn of every part, so what is left out is never trained on.",
+            fix="sampler = DistributedSampler(dataset)    # over the whole dataset\n"
+            "loader = DataLoader(part, batch_size, shuffle=True)    # or no such sampler, where each has its part",
+            **shared.fields(
+                parts, lambda part: f"has a part of {len(part)} samples", where=shared.sampler_at
+            ),
+        )
 
     def _content_differs(self, shared: SharedPass) -> Finding:
         return self.fail(
@@ -84,6 +102,19 @@ _FIX = (
     "files = sorted(files)                       # what a folder lists\n"
     "generator = torch.Generator().manual_seed(0)    # what is drawn at random, alike on every rank"
 )
+
+
+def _parts_of_ranks(shared: SharedPass) -> dict[int, frozenset[int]]:
+    """The part that each rank has taken of one dataset, where none of them share a sample."""
+    parts: dict[int, frozenset[int]] = {}
+    taken = set[int]()
+    for rank in shared.ranks:
+        part = shared.part(rank)
+        if not part or not taken.isdisjoint(part):
+            return {}
+        parts[rank] = part
+        taken |= part
+    return parts
 
 
 def _fields(shared: SharedPass, text: Callable[[Loader], str]) -> dict[str, Any]:

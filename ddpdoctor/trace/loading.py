@@ -15,11 +15,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from ddpdoctor.model import Subject, Where
 from ddpdoctor.outliers import by_state
-from ddpdoctor.recorder.events.data import Loader, Sampler
+from ddpdoctor.recorder.events.data import Loader, Sampler, Subset
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import of_loader
 from ddpdoctor.trace.joint_training import averaging_group, dividing_groups, train_one_model, whole_group
+from ddpdoctor.trace.numbers import read_numbers
 from ddpdoctor.trace.recording import Recording
 
 _Key: TypeAlias = tuple[object, ...]
@@ -83,6 +84,12 @@ class SharedPass:
         """What each rank draws; None where a rank's samples have no numbers."""
         indices = {rank: pass_.indices for rank, pass_ in self.passes.items() if pass_.indices is not None}
         return indices if len(indices) == len(self.passes) else None
+
+    def part(self, rank: int) -> frozenset[int]:
+        """What the rank's dataset is of another one, as a Subset; empty where it is none, or several."""
+        parts, recording = self.loaders[rank].parts, self.recordings[rank]
+        subset = next((it for it in recording.events(Subset) if (it.part,) == parts), None)
+        return frozenset((subset and read_numbers(recording.record.file, subset.indices)) or ())
 
     @property
     def divided(self) -> bool:

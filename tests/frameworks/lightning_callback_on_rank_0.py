@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 class Keep(L.Callback):
     def on_train_epoch_end(self, trainer, module) -> None:
         if trainer.is_global_zero:
-            trainer.save_checkpoint("kept.ckpt")  # expect: DD302 fix: trainer.save_checkpoint
+            trainer.save_checkpoint("kept.ckpt")  # expect: DD303 ranks 0 fix: trainer.save_checkpoint
 
 
 class Module(L.LightningModule):
