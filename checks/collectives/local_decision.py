@@ -13,7 +13,7 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.hang_check import HangCheck
-from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_of_the_infinite
+from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_by_loss
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
     begun,
@@ -62,7 +62,8 @@ class LocalDecision(HangCheck):
         their own loss, count or time although each had as many batches, or skipped the backward of one step. And, as
         a warning, a training loop that ends by each rank's local clock, or by a number that was seen to differ
         between ranks (a loss, a count of tokens, what dist.reduce left on the ranks that are not its dst), where the
-        run did not reach that end; and a backward that a rank leaves out where its own loss is not finite.
+        run did not reach that end; and a backward that a rank leaves out where its own loss is not finite, or
+        past a limit.
 
     Why it matters:
         Each backward of a DDP model needs every rank. The ranks that continue wait for those that have left, until
@@ -127,8 +128,8 @@ class LocalDecision(HangCheck):
         if way_out := local_exit(recordings):
             by_clock = self._by_clock(tuple(recordings), way_out.at)
             return [self._by_number(way_out) if way_out.values else by_clock]
-        skip = skip_of_the_infinite(recordings)
-        return [self._by_infinite_loss(skip)] if skip else []
+        skip = skip_by_loss(recordings)
+        return [self._by_loss(skip)] if skip else []
 
     def _by_number(self, way_out: LocalExit) -> Finding:
         return self.warn(
@@ -139,15 +140,17 @@ class LocalDecision(HangCheck):
             **_fields(way_out),
         )
 
-    def _by_infinite_loss(self, skip: LocalExit) -> Finding:
+    def _by_loss(self, skip: LocalExit) -> Finding:
+        test = f"bad = ({skip.name} past the limit)" if skip.name else "bad = ~torch.isfinite(loss)"
+        what = "by their own loss" if skip.name else "where their own loss is not finite"
+        meets = "meets this condition" if skip.name else "makes the loss infinite or NaN"
         return self.warn(
-            f"{ranks_phrase(skip.values)} skip the backward where their own loss is not finite",
-            why="A rank whose batch makes the loss infinite or NaN goes on to the next batch, "
-            "while the others wait for it in the backward. In the recorded run, every loss was "
-            "finite.",
-            fix="bad = (~torch.isfinite(loss)).float()    # this rank's decision\n"
+            f"{ranks_phrase(skip.values)} skip the backward {what}",
+            why=f"A rank whose batch {meets} goes on to the next batch, while the others wait for it in the "
+            "backward. In the recorded run, no batch did.",
+            fix=f"{test}    # this rank's decision\nbad = torch.tensor(float(bad))\n"
             "dist.all_reduce(bad, op=dist.ReduceOp.MAX)\nif bad.item():        # the same on every rank\n    continue",
-            **_fields(skip),
+            **_fields(replace(skip, name="loss")),
         )
 
     def _by_clock(self, ranks: tuple[int, ...], where: Where) -> Finding:

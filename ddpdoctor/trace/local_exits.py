@@ -6,6 +6,7 @@ that the functions of the script held on each rank when a training step began, a
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,13 +14,14 @@ from functools import cached_property
 
 from ddpdoctor.excuses import Excuse
 from ddpdoctor.model import Where
-from ddpdoctor.program import Condition, Exit, Origin, Program
+from ddpdoctor.program import Condition, Exit, Expression, Origin, Program
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.trace.loop_exits import last_update, loops_of
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _SAME = 1e-3
 """Relative difference up to which two ranks have the same number: GPUs do not always sum in one order."""
 _MOST_STEPS = 32
@@ -59,8 +61,9 @@ def local_exit(recordings: Mapping[int, Recording]) -> LocalExit | None:
     return None
 
 
-def skip_of_the_infinite(recordings: Mapping[int, Recording]) -> LocalExit | None:
-    """A condition by which a rank leaves out a backward because its own loss is not finite; None where none is certain.
+def skip_by_loss(recordings: Mapping[int, Recording]) -> LocalExit | None:
+    """A condition by which a rank leaves out a backward because of its own loss: it is not finite, or past a limit;
+    None where none is certain.
 
     It is certain where the losses differ and nothing was exchanged between any forward and its backward.
     """
@@ -75,17 +78,51 @@ def skip_of_the_infinite(recordings: Mapping[int, Recording]) -> LocalExit | Non
             return None
         if len(known) == len(recordings) and _differ(known.values()) and row[0].forwards:
             first = next(iter(recordings.values()))
-            return _skips_the_infinite(first, row[0], known)
+            return _skips_by_loss(first, row[0], known)
     return None
 
 
-def _skips_the_infinite(
-    recording: Recording, step: TrainingStep, losses: Mapping[int, float]
-) -> LocalExit | None:
+def _skips_by_loss(recording: Recording, step: TrainingStep, losses: Mapping[int, float]) -> LocalExit | None:
     forward, backward = step.forwards[-1].at, step.backwards[-1].at
     branch = loops_of(recording, backward).skip_branch(forward, backward)
     test = Program.holding(branch, recording.script).test_at(branch) if branch else None
-    return LocalExit(branch, "loss", losses) if branch and test and test.asks_if_finite else None
+    if branch is None or test is None or forward is None:
+        return None
+    infinite = test.asks_if_finite
+    return (
+        LocalExit(branch, "", losses) if infinite else _past_limit(recording, branch, test, forward, losses)
+    )
+
+
+def _past_limit(
+    recording: Recording, branch: Where, test: Expression, forward: Where, losses: Mapping[int, float]
+) -> LocalExit | None:
+    """Whether the condition compares what the forward gave with a limit that the script sets."""
+    node = test.node
+    if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], _ORDERS) or len(node.ops) > 1:
+        return None
+    program, sides = test.program, [test.inner(node.left), test.inner(node.comparators[0])]
+    given = {
+        it.text for call in program.calls_at(forward) for part in call.arguments for it in part.variables()
+    }
+
+    def is_made(side: Expression) -> bool:
+        calls = any(it.is_call and it.where.line == forward.line for it in side.made_of())
+        return calls and given.isdisjoint(it.text for it in side.variables())
+
+    loss, limit = sorted(sides, key=is_made, reverse=True)
+    is_set = limit.origins.known and limit.origins.only(Origin.ENVIRONMENT)
+    names = {it.text for it in limit.variables()}
+    held = {
+        name: numbers
+        for _, _, values in _held(recording)
+        for name, numbers in values.items()
+        if name in names
+    }
+    off = len(held) < len(names) or any(it in (math.inf, -math.inf, None) for it in held.values())
+    if off or not is_set or not is_made(loss):
+        return None
+    return LocalExit(branch, loss.text, losses)
 
 
 def _exchanges_before_backward(step: TrainingStep) -> bool:

@@ -344,9 +344,14 @@ def test_a_group_of_some_ranks_is_not_the_default_group() -> None:
         ("if loss is None:", "continue", False, False),
         ("if isnan(loss):", "continue", False, False),  # a function that nobody here knows
         ("if torch.isnan(loss):", "break", False, False),
+        ("if loss.item() > 100:", "continue", False, True),
+        ("if loss.item() > 100:", "continue", True, False),
+        ("if loss > limit:", "continue", False, False),  # of which no value was recorded
+        ("if loss.item() > 100 and strict:", "continue", False, False),
+        ("if x > 100:", "continue", False, False),
     ],
 )
-def test_a_backward_that_is_left_out_where_a_ranks_own_loss_is_not_finite(
+def test_a_backward_that_is_left_out_by_a_ranks_own_loss(
     tmp_path: Path, guard: str, leaves: str, exchanged: bool, told: bool
 ) -> None:
     script = tmp_path / "train.py"
@@ -370,6 +375,7 @@ def test_a_backward_that_is_left_out_where_a_ranks_own_loss_is_not_finite(
     if told:
         (finding,) = judgement
         assert (finding.level, finding.where.line) == (Level.WARN, 4)
-        assert finding.headline == "ranks 0-1 skip the backward where their own loss is not finite"
+        how = "by their own loss" if "100" in guard else "where their own loss is not finite"
+        assert finding.headline == f"ranks 0-1 skip the backward {how}"
     else:
         assert isinstance(judgement, Passed)

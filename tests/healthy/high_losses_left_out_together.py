@@ -1,0 +1,28 @@
+"""Ranks leave out the backward of a batch together, where the highest of their losses is past a limit."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def main():
+    dist.init_process_group("gloo")
+    torch.manual_seed(dist.get_rank())
+    model = DistributedDataParallel(nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    limit = 1000.0
+    for _ in range(6):
+        batch = torch.randn(8, 4)
+        loss = (model(batch) - batch.sum(1, keepdim=True)).square().mean()
+        highest = loss.detach().clone()
+        dist.all_reduce(highest, op=dist.ReduceOp.MAX)
+        if highest.item() > limit:
+            continue
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+
+main()
