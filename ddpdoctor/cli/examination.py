@@ -294,8 +294,6 @@ class _Examination(Judging):
         self.hosts_of_ranks |= facts_by_rank(record.nodes)
         self.run["torch"] = record.torch or None
         self.run["hosts"] = len({rank.host for rank in record.ranks if rank.host}) or 1
-        if record.launch.backend != "nccl":
-            self.notes.append("no NCCL_DEBUG output: the backend is gloo, which has none")
 
 
 def _with_log(verdict: Verdict, record: GroupRecord) -> Verdict:

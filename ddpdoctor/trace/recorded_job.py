@@ -208,7 +208,10 @@ class RecordedJob(HangAnalysis):
         kind, what, where = state.place.kind, state.place.what, state.where
         if kind is PlaceKind.FORWARD:
             wrapper, learns = _forward_at(where, recording)
-            return SequencePoint("forward", wrapper, where, recording.last, learns=learns)
+            buffers = any(one.buffers for one in recording.wrappers if str(one.index) == wrapper)
+            return SequencePoint(
+                "forward", wrapper, where, recording.last, learns=learns, has_buffers=buffers
+            )
         name = "" if kind is PlaceKind.BACKWARD else what
         return SequencePoint(_AS_POINT.get(kind, "collective"), name, where, recording.last)
 

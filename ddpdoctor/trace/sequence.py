@@ -43,6 +43,8 @@ class SequencePoint:
     shape: tuple[int, ...] | None = None
     learns: bool = True
     """Whether autograd was on, for a forward."""
+    has_buffers: bool = True
+    """Of a forward; one without buffers waits, too, where DDP orders its buckets anew."""
     root: int | None = None
     """The rank that gives to all or gets from all, as the call named it."""
     gradient_of: str | None = None
@@ -57,7 +59,7 @@ class SequencePoint:
     def name(self) -> str:
         """For a sentence that says what a rank called."""
         if self.kind == "forward":
-            return "the wrapped model, whose forward broadcasts buffers"
+            return f"the wrapped model{', whose forward broadcasts buffers' if self.has_buffers else ''}"
         return "backward" if self.kind == "backward" else self.what
 
 
