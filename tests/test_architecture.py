@@ -220,7 +220,7 @@ def test_the_command_line_starts_without_torch(arguments):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--list"], ["runs", "list"]])
 def test_the_command_line_starts_without_what_only_pictures_need(arguments):
-    assert not loads_torch("-m", "ddpdoctor", *arguments, names="matplotlib|numpy|rich")
+    assert not loads_torch("-m", "ddpdoctor", *arguments, names="jinja2|matplotlib|numpy|rich")
 
 
 def test_the_host_is_examined_without_torch():

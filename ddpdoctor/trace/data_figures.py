@@ -16,7 +16,7 @@ from ddpdoctor.trace.loading import SharedPass, evaluation_rounds, training_roun
 
 MOST_SAMPLES = 4_000_000
 """Numbers of samples that are counted; more take seconds."""
-MOST_LOADERS, MOST_PASSES, MOST_PAIRS = 4, 6, 16
+MOST_LOADERS, MOST_PASSES, MOST_PAIRS, MOST_PARTS = 4, 6, 16, 60
 _COVERAGE = ((Tone.GOOD, "drawn once"), (Tone.BAD, "drawn more than once"), (Tone.OTHER, "not drawn"))
 
 
@@ -48,6 +48,7 @@ def _figures(rounds: Sequence[SharedPass]) -> Iterator[Figure]:
             index for shared in counted for indices in (shared.indices or {}).values() for index in indices
         }
         yield _coverage(counted, max(samples, len(drawn)))
+    yield from _orders(counted)
     overlap = _overlap((counted or rounds)[0])
     if overlap:
         yield overlap
@@ -86,6 +87,44 @@ def _coverage(rounds: Sequence[SharedPass], samples: int) -> Strips:
         legend=_COVERAGE,
         note=note,
     )
+
+
+def _orders(rounds: Sequence[SharedPass]) -> Iterator[Strips]:
+    """The order of a rank's samples in each pass, where a sampler that shuffles repeats it."""
+    if not rounds or not _is_training(rounds[0]):
+        return
+    rank = rounds[0].ranks[0]
+    orders = [list((shared.indices or {}).get(rank, ())) for shared in rounds]
+    samplers = [
+        shared.passes[rank].sampler or shared.loader.sampler for shared in rounds if rank in shared.passes
+    ]
+    if not any(sampler and sampler.shuffle for sampler in samplers):
+        return
+    again = [orders.count(order) > 1 and len(set(order)) > 1 for order in orders]
+    if any(again):
+        highest = max(max(order, default=0) for order in orders) or 1
+        length = max(map(len, orders))
+        rows = (
+            Row(
+                f"pass {number}",
+                tuple(_in_order(order, highest, tone)),
+                "the same order again" if same else "",
+            )
+            for number, (order, same) in enumerate(zip(orders, again, strict=True))
+            for tone in [Tone.BAD if same else Tone.GOOD]
+        )
+        yield Strips(
+            f"Order of the samples of rank {rank} in {_name(rounds[0])}",
+            tuple(rows),
+            end=float(min(length, MOST_PARTS)),
+            unit="samples",
+            note="The darker, the higher is a sample's index. Passes that look alike have the same order.",
+        )
+
+
+def _in_order(order: Sequence[int], highest: int, tone: Tone) -> Iterator[Span]:
+    for at, index in enumerate(order[:MOST_PARTS]):
+        yield Span(at, at + 1, tone, f"sample {index}", 0.15 + 0.85 * index / highest)
 
 
 def _parts(parts: Sequence[int]) -> Iterator[Span]:
@@ -195,7 +234,7 @@ def _batches_by_rank(shared: SharedPass) -> Strips:
         rows,
         end=float(max(batches.values())),
         unit="batches",
-        legend=((Tone.WORK, "drawn"), (Tone.OTHER, "not drawn in this run")),
+        legend=((Tone.WORK, "drawn"), (Tone.OTHER, "not drawn")),
         note=" ".join(
             filter(
                 None,

@@ -5,7 +5,11 @@ from pathlib import Path
 
 from tests.packaging.conftest import build
 
-DATA = {"ddpdoctor/py.typed", "ddpdoctor/report/schema.json", "ddpdoctor/report/html/style.css"}
+DATA = {
+    "ddpdoctor/py.typed",
+    "ddpdoctor/report/schema.json",
+    *(f"ddpdoctor/report/html/{name}" for name in ("figures.html", "page.html", "style.css")),
+}
 TRAINER = ("configs/*.yaml", "launch/*")
 """What people copy from beside the trainer."""
 

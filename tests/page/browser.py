@@ -142,3 +142,9 @@ class Browser:
         """The whole page as PNG."""
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, format="png")
         file.write_bytes(base64.b64decode(shot["data"]))
+
+    def sheets(self) -> int:
+        """How many pages of A4 it takes to print."""
+        paper = {"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": False}
+        self.call("Emulation.setEmulatedMedia", media="print")
+        return base64.b64decode(self.call("Page.printToPDF", **paper)["data"]).count(b"/Type /Page\n")

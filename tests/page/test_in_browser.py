@@ -113,12 +113,19 @@ def test_colours_follow_the_readers_choice(browser, pages: Path):
     assert shades == ["rgb(255, 255, 255)", "rgb(20, 23, 27)"]
 
 
-def test_on_paper_nothing_is_folded(browser, pages: Path):
+def test_on_paper_what_passed_is_left_out_and_nothing_else_is_folded(browser, pages: Path):
     browser.open(pages / "everything.html", 800, media="print")
-    assert browser.value(
-        "document.querySelector('.checks td').checkVisibility({contentVisibilityAuto: true})"
-    )
-    assert browser.value("getComputedStyle(document.querySelector('nav')).display") == "none"
+    visible = "e => e.checkVisibility({{contentVisibilityAuto: true}})"
+    shown = f"[...document.querySelectorAll('{{}}')].filter({visible}).length"
+    assert browser.value(shown.format("details.quiet h3"))
+    for hidden in ("nav", ".silent", ".values"):
+        assert browser.value(shown.format(hidden)) == 0
+
+
+@pytest.mark.parametrize("name", ["everything", "hang", "straggler", "diverged", "many ranks"])
+def test_four_sheets_of_paper_are_enough(browser, pages: Path, name):
+    browser.open(pages / f"{name}.html")
+    assert browser.sheets() <= 4
 
 
 @pytest.mark.skipif(not AXE, reason="axe-core could not be fetched")

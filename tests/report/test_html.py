@@ -1,12 +1,11 @@
 """The report as a page: what it says, what foreign text may do to it, how large it may be."""
 
+import platform
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ddpdoctor.figures import (
     MOST_ROWS,
@@ -28,7 +27,6 @@ from ddpdoctor.model import Evidence, Excerpt, Finding, Level, Mark, Where
 from ddpdoctor.redact import clean
 from ddpdoctor.report.html import notebook, render
 from ddpdoctor.report.html.drawing import round_values
-from ddpdoctor.report.html.markup import Markup, tag
 from tests.report.sample import EVERYTHING, HEALTHY, NOTHING, UNUSED
 
 LARGEST = 2_000_000
@@ -121,26 +119,49 @@ def test_foreign_text_stays_text(text):
     assert all(given["href"].startswith(("#", "timeline.json")) for given in page.all("a"))
 
 
-@given(st.text(), st.text())
-def test_whatever_the_text_an_element_holds_just_that(text, value):
-    page = Parser(tag("p", text, tag("b", text), title=value))
-    assert len(page.elements) == 2
-    assert page.elements[0][1]["title"] == value
-    assert page.text == text * 2
-
-
-def test_markup_is_not_escaped_twice():
-    assert tag("p", tag("b", "a & b"), Markup("<i></i>")) == "<p><b>a &amp; b</b><i></i></p>"
-    assert tag("details", open=True, title=None, hidden=False) == "<details open></details>"
-
-
 def test_the_cause_comes_first_and_what_passed_is_folded():
     page = Parser(render(EVERYTHING))
     text = page.text
     assert text.index(EVERYTHING.findings[0].headline) < text.index(EVERYTHING.findings[1].headline)
     assert "1 problem, 1 warning, 1 check broke: " in text
-    folded = re.findall(r"<details><summary><b>(\w+)</b>", render(EVERYTHING))
+    folded = re.findall(r"<details class=.silent.><summary><b>(\w+)</b>", render(EVERYTHING))
     assert folded == ["launch", "gpu"]
+
+
+def test_the_page_says_what_ran_where_and_when_and_leads_to_each_finding():
+    page = Parser(render(replace(EVERYTHING, since=86400.0 * 365, sections=sections_with("a"))))
+    assert "1970" in page.text or "1971" in page.text
+    assert platform.node() in page.text
+    assert page.text.index("ddpdoctor check") < page.text.index("Findings")
+    there = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    links = [link["href"] for link in page.all("a") if link["href"].startswith("#")]
+    assert {"#finding-dd904", "#finding-dd905", "#checks"} <= set(links) <= {f"#{name}" for name in there}
+    assert len(set(there)) == len(there)
+
+
+def test_what_pointing_tells_is_text_too():
+    page = render(replace(EVERYTHING, sections=sections_with("told", spans=20)))
+    values = re.findall(r'<details class="values">.*?</details>', page, re.DOTALL)
+    assert len(values) == 3
+    assert "and 4 shorter" in values[0]
+
+
+def test_one_legend_serves_a_section_unless_a_colour_means_two_things():
+    row = (Row("a", (Span(0, 1, Tone.WORK),)),)
+    one, same = (Strips(title, row, legend=((Tone.WORK, "drawn"),)) for title in "ab")
+    other = replace(same, legend=((Tone.WORK, "computes"),))
+    for figures, count in (((one, same), 1), ((one, other), 2)):
+        page = render(replace(EVERYTHING, sections=(Section("s", figures=figures),)))
+        assert page.count('<ul class="legend">') == count
+
+
+def test_a_figure_with_nothing_to_compare_is_left_out_and_two_points_have_no_line():
+    alone = Lines("alone", "ranks", "y", (Series("a", ((1, 1.0),)),))
+    two = Lines("two", "ranks", "y", (Series("a", ((1, 1.0), (2, 0.5))),))
+    page = render(replace(EVERYTHING, sections=(Section("s", figures=(alone, two)),)))
+    assert page.count("<figure>") == 1
+    assert page.count('class="dot"') == 2
+    assert "L" not in "".join(path["d"] for path in Parser(page).all("path"))
 
 
 def test_a_healthy_page_has_no_findings_and_no_empty_section():

@@ -188,6 +188,26 @@ def test_the_same_order_in_each_pass_is_told():
     assert figure(trace, "Samples drawn").rows[1].note.endswith("same order as before")
 
 
+def test_an_order_that_repeats_is_drawn_as_failed_ribbons():
+    def passes(*orders, shuffle=True):
+        def change(rank, one):
+            sampler = replace(one.loaders[0].sampler, shuffle=shuffle)
+            own = drawing(one, *([rank + 2 * index for index in order] for order in orders), sampler=sampler)
+            return own
+
+        return figure(recorded(2, change), "Order of the samples")
+
+    same = passes((2, 0, 1), (2, 0, 1), (2, 0, 1))
+    assert [[(span.begin, span.shade) for span in row.spans] for row in same.rows][1:] == [
+        [(span.begin, span.shade) for span in same.rows[0].spans]
+    ] * 2
+    assert {span.tone for row in same.rows for span in row.spans} == {Tone.BAD}
+    late = passes((2, 0, 1), (2, 0, 1), (0, 1, 2))
+    assert [row.spans[0].tone for row in late.rows] == [Tone.BAD, Tone.BAD, Tone.GOOD]
+    assert passes((2, 0, 1), (0, 1, 2)) is None
+    assert passes((0, 1, 2), (0, 1, 2), shuffle=False) is None
+
+
 def test_uneven_batches_mark_the_ranks_with_fewest():
     def change(rank, one):
         return drawing(one, tuple(range(rank * 20, rank * 20 + (4 if rank == 1 else 12))))
