@@ -5,6 +5,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.exact import in_words, proof
@@ -103,7 +104,7 @@ class UnevenMean(Check):
             "not the gradient of the whole batch, and it changes with the number of ranks.",
             fix=_divided_by_all(worst),
             ranks=tuple(worst.counts),
-            where=worst.at,
+            where=_division(worst, trace) or worst.at,
             evidence=(
                 *by_state(
                     dict(sorted(worst.counts.items(), key=lambda item: item[1])),
@@ -117,6 +118,16 @@ class UnevenMean(Check):
             # Ranks that have slipped out of step are compared with other batches than they should be.
             explained_by=("DD308",) if trace.broken else (),
         )
+
+
+def _division(loss: Uneven, trace: Trace) -> Where | None:
+    """The line that divides a sum by hand, by a number that is not a setting; None where it is not seen."""
+    script = next(iter(trace.training().values())).script
+    calls = Program.holding(loss.at, script).calls_at(loss.at) if loss.at and loss.function is None else []
+    for part in (it for call in calls if call.owner for it in call.owner.made_of()):
+        if any(not divisor.origins.only(Origin.ENVIRONMENT) for _, divisor in part.quotient()):
+            return part.where
+    return None
 
 
 def _divided_by_all(loss: Uneven) -> str:

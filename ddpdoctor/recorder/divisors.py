@@ -9,6 +9,8 @@ from typing import Any
 from .events.training import MeanLoss
 
 _SUMS = ("SumBackward0", "SumBackward1", "DotBackward0")
+_REDUCED_TO_SUM = 2
+"""``reduction="sum"``, as nodes of losses hold it."""
 _SELECTIONS = ("IndexBackward0", "MaskedSelectBackward0")
 _TERMS = ("AddBackward0", "SubBackward0")
 _SAME = ("NegBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "CloneBackward0")
@@ -59,7 +61,7 @@ def divisors(torch: Any, node: Any, *, wait: bool) -> Iterator[Divisor]:
         elif name in ("MulBackward0", "DivBackward0") and len(above) == 1:
             divided = _scaled(torch, node, so_far, wait)
             waiting.extend([(above[0], divided)] if divided else [])
-        elif name in _SUMS:
+        elif name in _SUMS or getattr(node, "_saved_reduction", None) == _REDUCED_TO_SUM:
             divided = so_far
             if not so_far.count and above and type(above[0]).__name__ == "DivBackward0":
                 divided = _scaled(torch, above[0], so_far, wait) or so_far

@@ -114,3 +114,11 @@ def test_a_mean_that_is_scaled_by_its_own_count():
 def test_means_that_cannot_be_told_apart_are_left_as_they_are():
     twice = torch.stack([cross_entropy(logits, targets), cross_entropy(logits, targets)]).sum()
     assert scaled(twice, mean_of(), mean_of()) == [1.0, 1.0]
+
+
+@reads_numbers
+def test_a_loss_that_sums_by_its_own_argument_is_a_sum():
+    outputs, targets = torch.randn(6, 4, requires_grad=True), torch.tensor([0, 1, -100, 2, 3, -100])
+    loss = cross_entropy(outputs, targets, reduction="sum")
+    assert found(loss / (targets != -100).sum()) == [(4, 1.0)]
+    assert found(cross_entropy(outputs, targets) / 4) == []

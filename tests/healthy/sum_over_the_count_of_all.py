@@ -1,0 +1,35 @@
+"""Each rank divides the sum of its losses by the mean number of targets of all ranks."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+
+def loss_of(model, tokens, targets):
+    total = F.cross_entropy(model(tokens).transpose(1, 2), targets, ignore_index=-1, reduction="sum")
+    count = (targets != -1).sum()
+    dist.all_reduce(count)
+    return total * dist.get_world_size() / count
+
+
+def main():
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Sequential(nn.Embedding(20, 8), nn.Linear(8, 20)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    torch.manual_seed(rank)
+    for _ in range(5):
+        tokens = torch.randint(0, 20, (4, 16))
+        targets = tokens.roll(-1, dims=1)
+        targets[:, 3 if rank == 1 else 12 :] = -1
+        loss = loss_of(model, tokens, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    dist.destroy_process_group()
+
+
+main()
