@@ -103,6 +103,10 @@ class Lines:
     """Names of x = 0, 1, 2, ... in place of numbers."""
     logarithmic: bool = False
     """Whether the vertical axis is."""
+    x_range: tuple[float, float] | None = None
+    """Where several charts have one axis."""
+    noisy: bool = False
+    """Whether its course is seen better as a mean."""
     note: str = ""
 
 

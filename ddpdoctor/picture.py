@@ -1,4 +1,4 @@
-"""Pictures that are readable on a light and on a dark page. matplotlib is imported only here, where one is drawn."""
+"""Charts as a picture that is readable on a light and on a dark page. matplotlib is imported only here."""
 
 from __future__ import annotations
 
@@ -6,35 +6,101 @@ import math
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING
 
+from ddpdoctor.figures import Figure, Lines, Strips, Tone
 from ddpdoctor.redact import escape
 from ddpdoctor.text import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
 FORMATS = (".png", ".svg")
 INK = "#7b838d"
 """Text and axes: as far from white as from black."""
 COLOURS = ("#3e8ede", "#e07b39", "#2ca58d", "#d1495b", "#9b6fd4", "#b08d1e", "#c65fa8", "#5b9e3f")
 """Each is seen on white and on black, and told from its neighbours without red and green."""
+NOISY, _FEW = 40, 20
+"""Points of a line above which its course is drawn as a mean, and the points faintly; up to which they are marked."""
+_STYLES = ("-", "--", ":", "-.")
 
 
-def new_figure(panels: int) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side, two in a row."""
+def draw(figures: Sequence[Figure], path: Path) -> None:
+    """Charts and bars side by side, two in a row, on a transparent background.
+
+    Raises:
+        OSError: the file cannot be written.
+        ValueError: there is nothing to draw.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Canvas
 
-    columns = min(2, panels)
-    rows = math.ceil(panels / columns)
-    figure = Figure(figsize=(4.8 * columns, 3.1 * rows), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, [figure.add_subplot(rows, columns, number + 1) for number in range(panels)]
+    drawn = [figure for figure in figures if isinstance(figure, (Lines, Strips))]
+    if not drawn:
+        raise ValueError("nothing was logged")
+    columns, rows = min(2, len(drawn)), math.ceil(len(drawn) / 2)
+    canvas = Canvas(figsize=(4.8 * columns, 3.1 * rows), layout="constrained")
+    FigureCanvasAgg(canvas)
+    for number, figure in enumerate(drawn, 1):
+        panel = canvas.add_subplot(rows, columns, number)
+        if isinstance(figure, Lines):
+            _lines(panel, figure)
+        else:
+            _bars(panel, figure)
+    _legend(canvas)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a name may have characters that no font here has
+        metadata = {"Date": None} if path.suffix == ".svg" else None
+        canvas.savefig(path, dpi=150, transparent=True, metadata=metadata)
 
 
-def style(panel: Axes, title: str, below: str) -> None:
+def _lines(panel: Axes, figure: Lines) -> None:
+    _style(
+        panel, f"{figure.title}: {figure.y}" if figure.y != figure.title.lower() else figure.title, figure.x
+    )
+    for number, series in enumerate(figure.series):
+        points = [point for point in series.points if all(map(math.isfinite, point))]
+        colour, line = COLOURS[number % len(COLOURS)], _STYLES[number // len(COLOURS) % len(_STYLES)]
+        if len(points) > NOISY and figure.noisy:
+            panel.plot(*_columns(points), color=colour, linewidth=0.6, alpha=0.3)
+            points = _smoothed(points)
+        # Two points tell nothing of what lies between them.
+        (drawn,) = panel.plot(*_columns(points), line, color=colour, linewidth=1.6, markersize=4)
+        if len(points) <= 2:
+            drawn.set_linestyle("")
+        drawn.set_marker("o" if len(points) <= _FEW else "")
+        drawn.set_label(_label(series.name))
+    if figure.logarithmic:
+        panel.set_yscale("log")
+    elif all(y >= 0 for series in figure.series for _, y in series.points):
+        panel.set_ylim(bottom=0)
+    places = sorted({x for series in figure.series for x, _ in series.points})
+    if figure.x_names:
+        panel.set_xticks(range(len(figure.x_names)), figure.x_names)
+    elif len(places) <= _FEW // 2:
+        panel.set_xticks(places)
+    if figure.x_range:
+        panel.set_xlim(*figure.x_range)
+
+
+def _bars(panel: Axes, figure: Strips) -> None:
+    scale, unit = (1e3, "ms") if figure.unit == "s" else (1.0, figure.unit)
+    _style(panel, figure.title, unit)
+    colours, words = dict(zip(Tone, COLOURS * 2, strict=False)), dict(figure.legend)
+    places = range(len(figure.rows))
+    for place, row in zip(places, figure.rows, strict=True):
+        for span in row.spans:
+            width, left = (span.end - span.begin) * scale, span.begin * scale
+            panel.barh(place, width, 0.6, left, color=colours[span.tone], alpha=max(span.shade, 0.04))
+    for tone, word in words.items():
+        panel.barh(0, 0, color=colours[tone], label=_label(word))
+    panel.set_yticks(list(places), [_label(row.name) for row in figure.rows])
+    panel.invert_yaxis()
+
+
+def _style(panel: Axes, title: str, below: str) -> None:
     """Axes in a colour that both pages show, without a box."""
     panel.set_facecolor("none")
     panel.set_title(title, color=INK, fontsize=10, loc="left")
@@ -46,31 +112,34 @@ def style(panel: Axes, title: str, below: str) -> None:
         spine.set_color(INK)
 
 
-def legend(figure: Figure, panel: Axes, entries: Sequence[Any]) -> None:
-    """Names under the figure, where there is more than one to tell apart."""
-    if len(entries) < 2:
-        return
-    handles, labels = panel.get_legend_handles_labels()
-    shown = figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(2, len(labels)), frameon=False, fontsize=8
-    )
-    for text in shown.get_texts():
-        text.set_color(INK)
+def _legend(canvas: Canvas) -> None:
+    """One legend under panels that name the same; else one in each that has something to tell apart."""
+    named = [
+        (panel, [text for text in panel.get_legend_handles_labels()[1] if text]) for panel in canvas.axes
+    ]
+    several = [(panel, names) for panel, names in named if len(names) > 1]
+    kinds = {tuple(names) for _, names in several}
+    layout = {"frameon": False, "fontsize": 8, "labelcolor": INK}
+    if len(kinds) == 1:
+        handles, names = several[0][0].get_legend_handles_labels()
+        canvas.legend(handles, names, loc="outside lower center", ncols=min(2, len(names)), **layout)
+    else:
+        for panel, names in several:
+            columns = 1 if max(map(len, names)) > 30 else 2
+            panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=columns, **layout)
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write the picture, its background transparent.
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a name may have characters that no font here has
-        figure.savefig(
-            path, dpi=150, transparent=True, metadata={"Date": None} if path.suffix == ".svg" else None
-        )
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
 
 
-def label(name: str) -> str:
+def _smoothed(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Each value as the mean of those around it, of a twentieth of the curve; fewer at both ends."""
+    half = len(points) // 40
+    around = (points[max(0, at - half) : at + half + 1] for at in range(len(points)))
+    return [(step, fmean(value for _, value in near)) for (step, _), near in zip(points, around, strict=True)]
+
+
+def _label(name: str) -> str:
     """A name as matplotlib shows it as it stands: ``$`` begins a formula, ``_`` hides a line."""
     return " " * name.startswith("_") + shorten(escape(name), 60).replace("$", r"\$")

@@ -16,11 +16,13 @@ _PARTS = (
     ("backward", Tone.WORK, 0.7),
     ("optimizer", Tone.WORK, 0.4),
     ("exposed", Tone.COLLECTIVE, 1.0),
+    ("other", Tone.WAIT, 1.0),
 )
 _LEGEND = (
     (Tone.DATA, "data"),
     (Tone.WORK, "forward, backward (paler), optimizer (palest)"),
     (Tone.COLLECTIVE, "averaging gradients that backward does not hide"),
+    (Tone.WAIT, "waiting for the slowest rank of each step"),
 )
 
 
@@ -56,17 +58,23 @@ def _spans(split: Split) -> Iterator[Span]:
     for name, tone, shade in _PARTS:
         seconds = getattr(split, name)
         if seconds > 0:
-            words = "averaging gradients" if name == "exposed" else name
+            words = {"exposed": "averaging gradients", "other": "waiting"}.get(name, name)
             yield Span(begin, begin + seconds, tone, f"{words}: {duration(seconds)}", shade)
             begin += seconds
 
 
 def _buckets(results: Results) -> Iterator[Lines]:
     if results.buckets:
-        points = tuple((float(n), bucket.step.median * 1e3) for n, bucket in enumerate(results.buckets))
+        kinds = (("median", "median"), ("low", "first quarter"), ("high", "third quarter"))
+        series = tuple(
+            Series(
+                name, tuple((float(n), getattr(b.step, kind) * 1e3) for n, b in enumerate(results.buckets))
+            )
+            for kind, name in kinds
+        )
         names = tuple(f"{bucket.megabytes:g}" for bucket in results.buckets)
         title = f"Training step by bucket size, {plural(results.setting.nproc, 'rank')}"
-        yield Lines(title, "bucket_cap_mb", "milliseconds", (Series("", points),), names)
+        yield Lines(title, "bucket_cap_mb", "milliseconds", series, names)
 
 
 def _bandwidth(results: Results) -> Iterator[Lines]:

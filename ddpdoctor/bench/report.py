@@ -50,7 +50,8 @@ def _tables(results: Results) -> Iterator[str]:
     total = plural(results.setting.batch_size * results.setting.nproc, "sample")
     if results.setting.nproc > 1:
         yield f"strong scaling: {total} in all\n{_scaling(results.strong)}"
-    yield f"where a step goes (exposed: averaging that backward does not hide)\n{_splits(results)}"
+    exposed, other = "averaging that backward does not hide", "waiting for the slowest rank of each step"
+    yield f"where a step goes, ms; exposed: {exposed};\nother: {other}\n{_splits(results)}"
     if results.buckets:
         yield f"bucket size, {plural(results.setting.nproc, 'rank')}\n{_buckets(results)}"
     if results.synced and results.unsynced:
@@ -80,20 +81,20 @@ def _scaling(rows: Sequence[Scaling]) -> str:
 
 
 def _splits(results: Results) -> str:
-    names = ("data", "forward", "backward", "exposed", "optimizer")
-    header = ("ranks", "data", "forward", "backward", "exposed", "optimizer")
+    names = ("data", "forward", "backward", "exposed", "optimizer", "other")
     rows = [
         (
             str(split.ranks),
             *(_part(getattr(split, name), split.total) for name in names),
+            f"{split.total * 1e3:.1f}",
         )
         for split in results.splits
     ]
-    return table(header, rows, "  ")
+    return table(("ranks", *names, "step"), rows, "  ")
 
 
 def _part(seconds: float, total: float) -> str:
-    return f"{duration(seconds)} {share(seconds / total):>5}" if seconds else ABSENT
+    return f"{seconds * 1e3:.1f} {share(seconds / total):>5}" if seconds else ABSENT
 
 
 def _buckets(results: Results) -> str:

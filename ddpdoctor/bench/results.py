@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median, quantiles
 from typing import Any
 
@@ -57,11 +57,13 @@ class Split:
     exposed: float
     """What averaging the gradients adds to that, waiting for slower ranks included."""
     optimizer: float
+    other: float = 0.0
+    """What a step takes longer on its slowest rank than these parts do on average."""
 
     @property
     def total(self) -> float:
-        """Seconds of all parts."""
-        return self.data + self.forward + self.backward + self.exposed + self.optimizer
+        """Seconds of a step."""
+        return self.data + self.forward + self.backward + self.exposed + self.optimizer + self.other
 
     @property
     def compute(self) -> float:
@@ -142,7 +144,7 @@ def put_together(
         gradient_bytes=first["gradient_bytes"],
         weak=_scaling(weak),
         strong=_scaling(strong),
-        splits=tuple(_split(ranks, each) for ranks, each in weak.items()),
+        splits=tuple(map(_split, weak.keys(), weak.values(), _scaling(weak))),
         buckets=_buckets(measured[setting.nproc], most),
         synced=_step(most, "synced") if setting.nproc > 1 else None,
         unsynced=_step(most, "unsynced") if setting.nproc > 1 else None,
@@ -175,12 +177,18 @@ def _phase(each: Sequence[Mapping[str, Any]], kind: str, phase: str) -> float:
     return fmean(median(step[at] for step in rank[kind]) for rank in each)
 
 
-def _split(ranks: int, each: Sequence[Mapping[str, Any]]) -> Split:
+def _split(ranks: int, each: Sequence[Mapping[str, Any]], scaling: Scaling) -> Split:
+    """The parts of a step, which add up to its median."""
     synced = {phase: _phase(each, "synced", phase) for phase in PHASES}
     apart = _phase(each, "unsynced", "backward") if each[0]["unsynced"] else synced["backward"]
     backward = min(apart, synced["backward"])
     exposed = synced["backward"] - backward
-    return Split(ranks, synced["data"], synced["forward"], backward, exposed, synced["optimizer"])
+    split = Split(ranks, synced["data"], synced["forward"], backward, exposed, synced["optimizer"])
+    step = scaling.step.median
+    if step >= split.total:
+        return replace(split, other=step - split.total)
+    parts = {name: part * step / split.total for name, part in asdict(split).items() if name != "ranks"}
+    return Split(ranks, **parts)
 
 
 def _buckets(

@@ -40,9 +40,10 @@ def run_bench(options: BenchOptions) -> int:
         raise UsageError(str(failed)) from None
     write_text(_text(results, options.format), file)
     if picture:
-        from ddpdoctor.bench.plot import draw
+        from ddpdoctor.bench.figures import sections
+        from ddpdoctor.picture import draw
 
-        draw(results, picture)
+        draw([figure for section in sections(results) for figure in section.figures], picture)
     return 0
 
 

@@ -180,17 +180,16 @@ def export(
 
 def _draw(runs: list[Run], what: Picture, output: str, folder: str) -> None:
     from ddpdoctor.cli.report_output import verify_picture, writing
-    from ddpdoctor.runs import run_plots as pictures
+    from ddpdoctor.picture import draw
+    from ddpdoctor.runs.figures import curves, scaling
 
     path = verify_picture(output)
-    try:
-        with writing(path):
-            if what is Picture.CURVES:
-                pictures.draw_curves(runs, path)
-            else:
-                pictures.draw_scaling(_summaries(runs, folder), path)
-    except ValueError as empty:
-        raise UsageError(f"there is nothing to draw: {empty}") from None
+    charts = curves(runs) if what is Picture.CURVES else scaling(_summaries(runs, folder))
+    if not charts:
+        missing = "a logged step" if what is Picture.CURVES else "both a throughput and a number of ranks"
+        raise UsageError(f"there is nothing to draw: no run has {missing}")
+    with writing(path):
+        draw(charts, path)
 
 
 def _write(

@@ -1,47 +1,42 @@
-"""Training runs as the sections of a page."""
+"""Training runs as the sections of a page, and as the charts of a picture."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import fmean
 
-from ddpdoctor.figures import Figure, Lines, Section, Series, Table
+from ddpdoctor.figures import Lines, Section, Series, Table
 from ddpdoctor.redact import escape
-from ddpdoctor.runs.run_plots import thinned
 from ddpdoctor.runs.stored_run import Run
 from ddpdoctor.runs.summary import Summary
+from ddpdoctor.table import number, share
 from ddpdoctor.text import duration
 
 _CURVES = (
-    ("loss", "Loss", "training loss"),
-    ("evaluation_loss", "Loss on held-out data", "evaluation loss"),
+    ("loss", "Loss", "loss"),
+    ("evaluation_loss", "Loss on held-out data", "loss"),
     ("lr", "Learning rate", "learning rate"),
-    ("grad_norm", "Gradient norm", "norm"),
-    ("samples_per_second", "Throughput of all ranks", "samples/s"),
+    ("grad_norm", "Gradient norm", "gradient norm"),
+    ("samples_per_second", "Throughput", "samples/s, all ranks"),
 )
 _MOST_RUNS = 100
+MOST_POINTS = 1000
+"""Of a curve; more are averaged, since nobody sees them and a page has to carry them."""
+_HEADER = (
+    *("run", "status", "ranks", "steps", "last loss"),
+    *("evaluation loss", "samples/s", "efficiency", "time"),
+)
 
 
 def sections(runs: Sequence[Run], summaries: Sequence[Summary]) -> tuple[Section, ...]:
-    """A table of the runs, and their curves."""
-    curves = tuple(_curves(runs))
-    table = Section("Runs", figures=(_table(summaries[:_MOST_RUNS]),))
-    return (table, Section("Curves", figures=curves)) if curves else (table,)
-
-
-def _table(summaries: Sequence[Summary]) -> Table:
-    header = (
-        "run",
-        "status",
-        "ranks",
-        "steps",
-        "last loss",
-        "evaluation loss",
-        "samples/s",
-        "efficiency",
-        "time",
-    )
-    return Table("Runs", header, tuple(map(_row, summaries)))
+    """A table of the runs, their curves, and how throughput grows with ranks."""
+    table = Table("Runs", _HEADER, tuple(map(_row, summaries[:_MOST_RUNS])))
+    several = len({summary.ranks for summary in summaries}) > 1
+    charts = (("Curves", curves(runs)), ("Scaling", scaling(summaries) if several else ()))
+    drawn = (Section(title, figures=figures) for title, figures in charts if figures)
+    return (Section("Runs", figures=(table,)), *drawn)
 
 
 def _row(summary: Summary) -> tuple[str, ...]:
@@ -50,28 +45,50 @@ def _row(summary: Summary) -> tuple[str, ...]:
         escape(summary.status),
         "" if summary.ranks is None else str(summary.ranks),
         str(summary.steps),
-        _number(summary.last_loss),
-        _number(summary.evaluation_loss),
-        _number(summary.samples_per_second),
-        "" if summary.efficiency is None else f"{summary.efficiency:.0%}",
+        *(
+            "" if value is None else number(value, 4)
+            for value in (summary.last_loss, summary.evaluation_loss, summary.samples_per_second)
+        ),
+        "" if summary.efficiency is None else share(summary.efficiency),
         "" if summary.seconds is None else duration(summary.seconds),
     )
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def curves(runs: Sequence[Run]) -> tuple[Lines, ...]:
+    """Loss, learning rate, gradient norm and throughput by step, all over the same steps."""
+    charts = list(_curves(runs[:_MOST_RUNS]))
+    steps = [step for chart in charts for series in chart.series for step, _ in series.points]
+    return tuple(replace(chart, x_range=(min(steps), max(steps))) for chart in charts if len(set(steps)) > 1)
 
 
-def _curves(runs: Sequence[Run]) -> Iterator[Figure]:
+def _curves(runs: Sequence[Run]) -> Iterator[Lines]:
     for metric, title, unit in _CURVES:
+        known = {run.name: [point for point in run.series(metric) if math.isfinite(point[1])] for run in runs}
         series = tuple(
-            Series(escape(run.name), tuple(points))
-            for run in runs[:_MOST_RUNS]
-            if (
-                points := thinned(
-                    [(step, value) for step, value in run.series(metric) if math.isfinite(value)]
-                )
-            )
+            Series(escape(name), tuple(thinned(points))) for name, points in known.items() if points
         )
         if series:
-            yield Lines(title, "training step", unit, series)
+            yield Lines(title, "training step", unit, series, noisy=metric != "lr")
+
+
+def scaling(summaries: Sequence[Summary]) -> tuple[Lines, ...]:
+    """Throughput by the number of ranks and, where a run of one process tells it, efficiency and perfect scaling."""
+    measured = sorted((s for s in summaries if s.ranks and s.samples_per_second), key=lambda s: s.ranks or 0)
+    if not measured:
+        return ()
+    points = tuple((float(s.ranks or 1), s.samples_per_second or 0.0) for s in measured)
+    series = [Series("measured", points)]
+    if alone := next(((s.samples_per_second or 0) / s.speed_up for s in measured if s.speed_up), None):
+        ranks = range(1, int(points[-1][0]) + 1)
+        series.append(Series("perfect scaling", tuple((float(n), alone * n) for n in ranks)))
+    speed = Lines("Throughput", "ranks", "samples/s, all ranks", tuple(series))
+    shares = tuple((float(s.ranks or 1), s.efficiency) for s in measured if s.efficiency)
+    against = "share of a single process's samples/s, by rank"
+    return (speed, Lines("Efficiency", "ranks", against, (Series("", shares),))) if shares else (speed,)
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most :data:`MOST_POINTS`, each the mean of those that it stands for."""
+    width = math.ceil(len(points) / MOST_POINTS) or 1
+    groups = (points[start : start + width] for start in range(0, len(points), width))
+    return [(fmean(step for step, _ in group), fmean(value for _, value in group)) for group in groups]

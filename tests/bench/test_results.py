@@ -37,7 +37,12 @@ def test_what_averaging_adds_to_backward_is_exposed_communication():
     assert (one.exposed, one.backward) == (0.0, 0.010)
     assert two.exposed == pytest.approx(0.005)
     assert two.backward == pytest.approx(0.010)
-    assert two.total == pytest.approx(0.025)
+    assert two.other == pytest.approx(0.001)
+
+
+def test_the_parts_of_a_step_add_up_to_it():
+    found = results(rank(exposed=0.006), rank(exposed=0.004))
+    assert [split.total for split in found.splits] == pytest.approx([s.step.median for s in found.weak])
 
 
 def test_a_step_that_averaging_makes_quicker_by_chance_has_no_negative_part():

@@ -103,12 +103,14 @@ def test_what_cannot_be_is_one_line(tmp_path, arguments, expected):
 
 def test_a_picture_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
-    from ddpdoctor.bench.plot import draw
+    from ddpdoctor.bench.figures import sections
+    from ddpdoctor.picture import draw
     from tests.bench.test_verdict import results
     from tests.bench.timed import rank
 
     calls = [{"operation": "all_reduce", "bytes": 1 << 20, "seconds": [0.001, 0.002]}]
     timed = {"buckets": {"1": rank()["weak"]}, "collectives": calls}
     for name in ("bench.svg", "bench.png"):
-        draw(results({**rank(), **timed}, {**rank(), **timed}), Path(tmp_path, name))
+        measured = sections(results({**rank(), **timed}, {**rank(), **timed}))
+        draw([figure for section in measured for figure in section.figures], Path(tmp_path, name))
         assert Path(tmp_path, name).stat().st_size > 5000

@@ -166,7 +166,7 @@ class Chart:
     def __init__(self, figure: Lines) -> None:
         self._logarithmic, self._names = figure.logarithmic, figure.x_names
         points = [point for series in figure.series for point in self.drawn(series.points)]
-        self._left, self._right = min(x for x, _ in points), max(x for x, _ in points)
+        self._left, self._right = figure.x_range or (min(x for x, _ in points), max(x for x, _ in points))
         low, high = min(self._height(y) for _, y in points), max(self._height(y) for _, y in points)
         if not figure.logarithmic and 0 < low < 0.75 * high:
             low = 0.0  # lengths from zero are compared at a glance

@@ -3,8 +3,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ddpdoctor.picture import COLOURS, INK
-from ddpdoctor.runs.run_plots import MOST_POINTS, draw_curves, draw_scaling, thinned
+from ddpdoctor.picture import COLOURS, INK, draw
+from ddpdoctor.runs.figures import MOST_POINTS, curves, scaling, thinned
 from ddpdoctor.runs.run_reader import read_run
 from ddpdoctor.runs.summary import summarize_all
 from tests.support.run_folders import make_run, step_line
@@ -28,15 +28,15 @@ def runs(tmp_path):
 
 def test_an_svg_names_every_run_and_every_panel(matplotlib, runs, tmp_path, monkeypatch):
     monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
-    draw_curves(runs, tmp_path / "runs.svg")
+    draw(curves(runs), tmp_path / "runs.svg")
     texts = ["".join(one.itertext()) for one in ElementTree.parse(tmp_path / "runs.svg").iter()]
-    for expected in ("one", "learning rate", "gradient norm", "samples/s, all ranks"):
+    for expected in ("one", "Learning rate", "Gradient norm", "Throughput: samples/s, all ranks"):
         assert expected in texts
     assert any("<b>&_\\x1b[31m" in text for text in texts)
 
 
 def test_a_png_is_transparent_and_its_ink_is_seen_on_both_pages(matplotlib, runs, tmp_path):
-    draw_curves(runs, tmp_path / "runs.png")
+    draw(curves(runs), tmp_path / "runs.png")
     pixels = matplotlib.image.imread(tmp_path / "runs.png")
     assert pixels[0, 0, 3] == 0
     for colour in (INK, *COLOURS):
@@ -53,24 +53,27 @@ def contrast(colour: str, page: float) -> float:
 
 
 def test_scaling_is_drawn(matplotlib, runs, tmp_path):
-    draw_scaling(summarize_all(runs), tmp_path / "scaling.svg")
+    draw(scaling(summarize_all(runs)), tmp_path / "scaling.svg")
     assert (tmp_path / "scaling.svg").stat().st_size > 5000
 
 
 def test_without_a_run_of_one_process_the_throughput_is_drawn_alone(matplotlib, runs, tmp_path, monkeypatch):
     monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
-    draw_scaling(summarize_all(runs[1:]), tmp_path / "scaling.svg")
+    draw(scaling(summarize_all(runs[1:])), tmp_path / "scaling.svg")
     text = (tmp_path / "scaling.svg").read_text()
     assert "samples/s, all ranks" in text
     assert "efficiency" not in text
 
 
-def test_nothing_to_draw_is_said(matplotlib, tmp_path):
+def test_of_nothing_there_is_no_chart(tmp_path):
     empty = [read_run(make_run(tmp_path, "empty", steps=0))]
-    with pytest.raises(ValueError, match="no run has a logged step"):
-        draw_curves(empty, tmp_path / "runs.svg")
-    with pytest.raises(ValueError, match="throughput"):
-        draw_scaling(summarize_all(empty), tmp_path / "runs.svg")
+    assert curves(empty) == ()
+    assert scaling(summarize_all(empty)) == ()
+
+
+def test_charts_of_runs_have_one_axis_of_steps(runs):
+    ranges = {chart.x_range for chart in curves(runs)}
+    assert len(ranges) == 1
 
 
 def test_a_long_curve_keeps_its_ends_and_its_mean():
