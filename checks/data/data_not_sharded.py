@@ -4,12 +4,12 @@ from typing import ClassVar
 
 from ddpdoctor.check import Check
 from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.recorder.events.training import DrawnBetween, Forward
-from ddpdoctor.recorder.patches.seeds import Seeded
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.dataset_draws import generator_seed
 from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
@@ -105,25 +105,28 @@ class DataNotSharded(Check):
             alike = list(takewhile(lambda pair: pair[0], reversed(pairs)))
             several = len({forward.input for _, forward in alike}) > 1
             if several and (len(alike) == len(pairs) or len(alike) >= ENOUGH_AT_THE_END):
-                seed = shared_seed(members, _drawn_from(members), alike[-1][1].time)
-                return self._feeds(group, len(alike), alike[-1][1], seed, since=len(pairs) - len(alike))
+                first = alike[-1][1]
+                seed = shared_seed(members, _drawn_from(members), first.time)
+                script = next(iter(members.values())).script
+                seeded = seed.at if seed else generator_seed(first.at, script) if first.at else None
+                return self._feeds(group, len(alike), first, seeded, since=len(pairs) - len(alike))
             return Passed(f"{ranks_phrase(group)} feed different inputs")
         return Skipped("no DataLoader was used, and too few inputs were recorded")
 
     def _feeds(
-        self, group: tuple[int, ...], steps: int, forward: Forward, seed: Seeded | None, *, since: int
+        self, group: tuple[int, ...], steps: int, forward: Forward, seeded: Where | None, *, since: int
     ) -> Finding:
         when = f", after {since} with different inputs" if since else ""
         return self.fail(
             f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps{when}",
             why=f"{_why(group)} Random batches are equal where every rank has the same seed."
-            if seed
+            if seeded
             else _why(group),
             fix="torch.manual_seed(seed + dist.get_rank())    # before batches are drawn"
-            if seed
+            if seeded
             else "samples = samples[dist.get_rank() :: dist.get_world_size()]    # before batches are made of them",
             ranks=group,
-            where=seed.at if seed else forward.at,
+            where=seeded or forward.at,
             evidence=(Evidence(f"first input {forward.input}", group), *shown_at("fed", forward.at)),
         )
 

@@ -67,6 +67,23 @@ def draw_before_part(values: Iterable[Expression]) -> OrderDraw | None:
     return None
 
 
+def generator_seed(forward: Where, script: str) -> Where | None:
+    """The line that seeds the generator from which each turn of a loop draws what it gives to a forward; None where
+    that is none, or has a seed that ranks do not share."""
+    program = Program.holding(forward, script)
+    for part in (it for call in program.calls_at(forward) for it in call.made_of()):
+        of_object = any(name.startswith(f"{it}.") for name in part.called for it in GENERATORS)
+        source = part.argument(None, "generator") or (part.owner if of_object else None)
+        if source is None or not program.loops.is_repeated_with(forward, part.where):
+            continue
+        for made in source.made_of():
+            seed = made.argument(0, "seed")
+            seeds = made.method == "manual_seed" or not made.called.isdisjoint(GENERATORS)
+            if seeds and seed and seed.origins.only(Origin.ENVIRONMENT):
+                return made.where
+    return None
+
+
 def _dataset(loader: Where | None, script: str) -> Expression | None:
     """What a line gives to a DataLoader as its dataset; None where it does not construct one."""
     program = Program.of(script)
