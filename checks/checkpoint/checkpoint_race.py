@@ -141,8 +141,7 @@ class CheckpointRace(Check):
     def _missed(self, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
         reader, raised = next(iter(readers.items()))
         return self.fail(
-            f"{ranks_do(readers, 'need')} {files([event.path])} without waiting for rank {writer} "
-            "to write it",
+            f"{ranks_do(readers, 'need')} {files([event.path])} without waiting for rank {writer} to write it",
             why=f"{_NO_WAIT} Here the reader came first and found no file.",
             fix=_FIX,
             ranks=tuple(sorted(readers)),

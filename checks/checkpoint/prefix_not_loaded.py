@@ -15,9 +15,8 @@ PREFIXES = ("module.", "_orig_mod.")
 _KEY = r"^KeyError: ['\"](module|_orig_mod)\.[\w.]+['\"]$"
 """In scripts that copy name by name."""
 _PREFIXED = (
-    "A wrapper adds a prefix to every name of a state dict: DistributedDataParallel "
-    "'module.', torch.compile '_orig_mod.'. The state was saved from a wrapped model and "
-    "is loaded into a bare one, or the other way round."
+    "A wrapper adds a prefix to every name of a state dict: DistributedDataParallel 'module.', torch.compile "
+    "'_orig_mod.'. The state was saved from a wrapped model and is loaded into a bare one, or the other way round."
 )
 _FIX = (
     'state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in state.items()}\n'

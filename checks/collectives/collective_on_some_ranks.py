@@ -67,8 +67,7 @@ class CollectiveOnSomeRanks(HangCheck):
     @reports(LeftCallOut)
     def _left_call_out(self, cause: LeftCallOut) -> Finding:
         return self.fail(
-            f"{who(cause.culprits)} skipped {cause.call} at {cause.position}, which "
-            f"{who(cause.others)} called",
+            f"{who(cause.culprits)} skipped {cause.call} at {cause.position}, which {who(cause.others)} called",
             fix=_FIX_CALL,
             **cause_fields(cause),
         )

@@ -94,9 +94,8 @@ class HostLost(Check):
     def _left(self, host: LostHost, ranks: int) -> Finding:
         return self.info(
             f"host {host.host} ({ranks_phrase(host.ranks)}) was lost, and the job restarted without it: {host.reason}",
-            why="torchrun started the job anew on the hosts that were left, with "
-            f"{plural(ranks, 'rank')}. Each rank began where the script resumes from its last "
-            "checkpoint.",
+            why=f"torchrun started the job anew on the hosts that were left, with {plural(ranks, 'rank')}. Each "
+            "rank began where the script resumes from its last checkpoint.",
             fix=_FIX.format(host=host.host),
             about=Kind.HOST.of(host.host),
         )

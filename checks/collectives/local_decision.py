@@ -156,9 +156,8 @@ class LocalDecision(HangCheck):
     def _by_clock(self, ranks: tuple[int, ...], where: Where) -> Finding:
         return self.warn(
             f"{ranks_phrase(ranks)} end the training loop by their local clocks",
-            why="Clocks of two ranks never agree exactly, so one rank leaves the loop a step "
-            "before another, which then waits for it in its next all-reduce. The recorded run "
-            "ended before that.",
+            why="Clocks of two ranks never agree exactly, so one rank leaves the loop a step before another, which "
+            "then waits for it in its next all-reduce. The recorded run ended before that.",
             fix="stop = torch.tensor([float(time.monotonic() - began > limit)])\n"
             "dist.broadcast(stop, src=0)    # rank 0's clock decides\nif stop.item():\n    break",
             ranks=ranks,

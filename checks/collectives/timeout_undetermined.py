@@ -71,8 +71,7 @@ class TimeoutUndetermined(Check):
         ranks = who(cause.waiting) if cause.waiting else "ranks"
         return self.fail(
             f"{ranks} waited in {cause.what}{for_seconds(cause.seconds)}, and the output does not show why",
-            why="These ranks waited for others, and none of those left a line in this output that "
-            f"says why. {path if cause.first else ''}A watchdog reports the timeout, and not "
-            "what blocked the data.",
+            why="These ranks waited for others, and none of those left a line in this output that says why. "
+            f"{path if cause.first else ''}A watchdog reports the timeout, and not what blocked the data.",
             **cause_fields(cause),
         )

@@ -46,9 +46,8 @@ class SamplerWrongRank(Check):
         if raised:
             return self.fail(
                 f"DistributedSampler rejects the rank of {ranks_phrase(raised)}: num_replicas is too small",
-                why="num_replicas is the size of one node, or a constant, and the rank counts over the "
-                "whole job. Ranks from num_replicas on fail here, and the others divide the data "
-                "without them.",
+                why="num_replicas is the size of one node, or a constant, and the rank counts over the whole job. "
+                "Ranks from num_replicas on fail here, and the others divide the data without them.",
                 fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
                 **raised_by(trace, raised, ranks=raised),
             )

@@ -56,9 +56,8 @@ class StreamNotSharded(Check):
         batches = plural(batches_seen, "batch") if shared.same_batches else "samples"
         return self.fail(
             f"{ranks_phrase(shared.ranks)} get the same first {batches} from the stream {shared.loader.dataset}",
-            why="A sampler cannot divide an IterableDataset, and this one yields the same samples "
-            f"to every rank. {len(shared.members)} ranks do {len(shared.members)} times the "
-            "work of one and learn no more from it.",
+            why="A sampler cannot divide an IterableDataset, and this one yields the same samples to every rank. "
+            f"{len(shared.members)} ranks do {len(shared.members)} times the work of one and learn no more from it.",
             fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
             "first = dist.get_rank() * workers + worker\n"
             "yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)",

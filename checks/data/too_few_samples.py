@@ -57,10 +57,9 @@ class TooFewSamples(Check):
         )
         return self.fail(
             f"a training pass over {loader.dataset} has no batch on {ranks_phrase(shared.ranks)}",
-            why=f"{plural(loader.samples or 0, 'sample')} are too few for "
-            f"{plural(len(shared.members), 'rank')}: each rank's part is empty, or smaller than "
-            f"a batch{dropped}. The loop body never runs, so the weights stay as they were, and "
-            "nothing fails.",
+            why=f"{plural(loader.samples or 0, 'sample')} are too few for {plural(len(shared.members), 'rank')}: "
+            f"each rank's part is empty, or smaller than a batch{dropped}. The loop body never runs, so the weights "
+            "stay as they were, and nothing fails.",
             fix="batch_size = max(1, global_batch_size // dist.get_world_size())    # or more data, or fewer ranks",
             **shared.fields(
                 {rank: loader.samples for rank, loader in shared.loaders.items()},

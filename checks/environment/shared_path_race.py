@@ -172,8 +172,7 @@ class SharedPathRace(Check):
     def _named_by_clocks(self, named: ClockName) -> Finding:
         return self.info(
             f"{ranks_phrase(named.paths)} build the name of the run's folder from local time",
-            why="The clocks of ranks differ, so the files of one run lie in several folders, or in "
-            "one, by chance.",
+            why="The clocks of ranks differ, so the files of one run lie in several folders, or in one, by chance.",
             fix='name = [time.strftime("%Y%m%d-%H%M%S")]\ndist.broadcast_object_list(name, src=0)    # then name[0]',
             ranks=tuple(named.paths),
             where=named.at,

@@ -78,9 +78,8 @@ class DeviceOrdinal(Check):
         which = f"GPU {fold_ranks(gpu.index for gpu in visible.gpus)}" if visible.gpus else "no GPU"
         return self.fail(
             f"{shown} {visible.problem}",
-            why="CUDA ignores the list from the entry that it cannot use and reports no error: it "
-            f"shows {which} to the ranks. Those that need more fail with 'invalid device "
-            "ordinal', or share a GPU.",
+            why=f"CUDA ignores the list from the entry that it cannot use and reports no error: it shows {which} to "
+            "the ranks. Those that need more fail with 'invalid device ordinal', or share a GPU.",
             fix=f"export {VARIABLE}={everything}",
             evidence=tuple(Evidence(f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}") for gpu in host.gpus.devices),
         )
@@ -106,8 +105,7 @@ class DeviceOrdinal(Check):
         hidden = first.variable is not None and first.variable != recordings[rank].environ.get(VARIABLE)
         of_all = f": the script sets {VARIABLE}={quote(first.variable or '')}" if hidden else ""
         return self.fail(
-            f"rank {rank} used cuda:{first.index}, and its process sees "
-            f"{plural(first.visible, 'GPU')}{of_all}",
+            f"rank {rank} used cuda:{first.index}, and its process sees {plural(first.visible, 'GPU')}{of_all}",
             **(_HIDDEN if hidden else _WRONG_NUMBER),
             **on_ranks(
                 asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"

@@ -123,9 +123,8 @@ class EveryRankOnGpu0(Check):
         return self.fail(
             f"GPU {gpu} ran out of memory on {ranks_phrase(details['ranks'], plural(len(crowded), 'rank'))}, each of "
             "which had a part of it",
-            why="The ranks most likely work on one GPU, since together they fill it: none of them set its device, or "
-            "all set the same. Or each has its own GPU, where an earlier run still holds "
-            "memory.",
+            why="The ranks most likely work on one GPU, since together they fill it: none of them set its device, "
+            "or all set the same. Or each has its own GPU, where an earlier run still holds memory.",
             fix="torch.cuda.set_device(int(os.environ['LOCAL_RANK']))     # before anything else uses CUDA\n"
             "nvidia-smi     # when the job is over: a process that still holds memory is of an earlier run",
             confidence=Confidence.LIKELY,

@@ -117,9 +117,8 @@ class GradientsNotAveraged(Check):
             f"of one process on the same samples, with a relative error of {exact.error:.2g}",
             why="The same script, run again as one process on the batches of all ranks together, computes a "
             "different gradient, so the result of training depends on the number of ranks.",
-            fix="see what the loss divides by, and what is summed over ranks: a mean over each "
-            "rank's own count, a sum that is not divided, a tensor gathered without its "
-            "gradient",
+            fix="see what the loss divides by, and what is summed over ranks: a mean over each rank's own count, a "
+            "sum that is not divided, a tensor gathered without its gradient",
             ranks=tuple(recordings),
             where=next((backward.at for backward in first.backwards), None),
             evidence=(
@@ -133,9 +132,8 @@ class GradientsNotAveraged(Check):
         return self.fail(
             f"DDP's gradient of {first['tensor']} element {first['element']} is {first['got']:.6g} on "
             f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
-            why="DDP averages every gradient over all ranks, which is the gradient of the whole "
-            "batch. Here it is not, in ddpdoctor's test model, so training would learn from "
-            "wrong gradients without an error.",
+            why="DDP averages every gradient over all ranks, which is the gradient of the whole batch. Here it is "
+            "not, in ddpdoctor's test model, so training would learn from wrong gradients without an error.",
             fix=REINSTALL_TORCH,
             ranks=tuple(wrong),
             evidence=by_state(

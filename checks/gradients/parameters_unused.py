@@ -94,9 +94,8 @@ class ParametersUnused(HangCheck):
     def _came_out_alone(self, cause: GradientsMissing) -> Finding:
         ranks, others = cause.culprits, cause.waiting
         return self.fail(
-            f"{who(ranks)} finished the backward without a gradient for some parameters, and "
-            f"{who(others)} {verb(others, 'waits', 'wait')} there for {verb(ranks, 'its', 'their')} "
-            "part",
+            f"{who(ranks)} finished the backward without a gradient for some parameters, and {who(others)} "
+            f"{verb(others, 'waits', 'wait')} there for {verb(ranks, 'its', 'their')} part",
             why=f"DDP averages every gradient across all ranks. The backward of {who(ranks)} did not reach "
             f"every parameter, so nothing was averaged there and {verb(ranks, 'it', 'they')} went on, while "
             "the others wait up to the timeout of the process group.",

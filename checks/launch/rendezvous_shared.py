@@ -55,17 +55,13 @@ class RendezvousShared(Check):
     def _joined_again(self, again: Mapping[int, tuple[GroupEvent, GroupEvent]], *, broke: bool) -> Finding:
         first, second = next(iter(again.values()))
         ranks = tuple(again)
-        headline = (
-            f"{ranks_phrase(ranks)} initialized the default process group again with the store of "
-            "the first one"
-        )
+        headline = f"{ranks_phrase(ranks)} initialized the default process group again with the store of the first one"
         report = self.fail if broke else self.warn
         return report(
             headline if broke else f"{headline}, which went well this time",
-            why="The store still has the keys of the first group: counters that say that every "
-            "rank has joined, and addresses of closed connections. The second group reads them "
-            "if it starts before its peers, so ranks wait for each other for ever, or lose "
-            "their connections. PyTorch does not support this.",
+            why="The store still has the keys of the first group: counters that say that every rank has joined, "
+            "and addresses of closed connections. The second group reads them if it starts before its peers, so "
+            "ranks wait for each other for ever, or lose their connections. PyTorch does not support this.",
             fix="initialize the process group once, before the loop, and destroy it after the loop\n"
             "or give each group separate keys, in a store that outlives them all:\n"
             'dist.init_process_group(backend, store=dist.PrefixStore(f"fold{fold}", store), rank=rank, '

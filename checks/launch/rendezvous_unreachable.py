@@ -187,9 +187,8 @@ class RendezvousUnreachable(Check):
     def _was_lost(self, details: dict[str, Any]) -> Finding:
         return self.fail(
             "the rendezvous was lost while the job ran: the launcher that serves it ended",
-            why="torchrun on the host of --rdzv-endpoint serves the rendezvous. It ended, was "
-            "killed, or its host cannot be reached any more; the launchers of the other hosts "
-            "only report that.",
+            why="torchrun on the host of --rdzv-endpoint serves the rendezvous. It ended, was killed, or its host "
+            "cannot be reached any more; the launchers of the other hosts only report that.",
             fix="read the output of torchrun on that host first: what failed there is the cause\n"
             "if it has none, check the host: uptime; dmesg -T | tail",
             **details,

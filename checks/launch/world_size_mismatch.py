@@ -111,9 +111,8 @@ class WorldSizeMismatch(Check):
         rank, names = next(iter(moved.items()))
         return self.fail(
             f"{ranks_phrase(moved)} overwrote {' and '.join(names)}, and did not join the process group",
-            why="torchrun's agent serves the rendezvous at the address that it set in the "
-            "environment. Nothing listens at the new one, so init_process_group waits until "
-            "its timeout.",
+            why="torchrun's agent serves the rendezvous at the address that it set in the environment. Nothing "
+            "listens at the new one, so init_process_group waits until its timeout.",
             fix="do not set it under torchrun, or set a default only:\n"
             'os.environ.setdefault("MASTER_PORT", "29500")',
             ranks=tuple(moved),

@@ -132,9 +132,8 @@ class WeightsDiffer(Check):
         return self.fail(
             f"the weights of {ranks_phrase(unequal)} differ from rank 0's {first['when']}: "
             f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
-            why="DDP sends rank 0's weights in its constructor and averages gradients in every "
-            "step. Here replicas of ddpdoctor's test model became different, so every rank "
-            "would train a different model.",
+            why="DDP sends rank 0's weights in its constructor and averages gradients in every step. Here replicas "
+            "of ddpdoctor's test model became different, so every rank would train a different model.",
             fix=REINSTALL_TORCH,
             ranks=tuple(unequal),
             evidence=by_state(unequal, lambda value: f"{_shown(value)} ({value['when']})"),
@@ -190,9 +189,8 @@ class WeightsDiffer(Check):
         return self.fail(
             f"weights that {ranks_phrase(owners)} alone {verb(owners, 'updates', 'update')} stay different on the "
             f"other ranks: {len(first.keys)} of {parameters}, {listing(first.keys, 2)}",
-            why="The optimizer of each rank holds a part of the parameters, and the script sends "
-            "its results to the others. It does not send these, so each rank trains a "
-            "different model.",
+            why="The optimizer of each rank holds a part of the parameters, and the script sends its results to "
+            "the others. It does not send these, so each rank trains a different model.",
             fix="for owner, part in enumerate(parts):\n    for parameter in part:    # all of them\n"
             "        dist.broadcast(parameter.data, src=owner)",
             ranks=tuple(owners),

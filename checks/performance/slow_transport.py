@@ -105,9 +105,8 @@ class SlowTransport(Check):
         others = sorted({network for network in networks.values() if network != "Socket"})
         return self.warn(
             f"NCCL uses sockets on {listing(slow)}, and {listing(others)} on the other hosts",
-            why="Every collective waits for its slowest rank. NCCL found no fast network on these "
-            "hosts and fell back to sockets, which have a tenth of the bandwidth of "
-            "InfiniBand, so the whole job is that slow.",
+            why="Every collective waits for its slowest rank. NCCL found no fast network on these hosts and fell "
+            "back to sockets, which have a tenth of the bandwidth of InfiniBand, so the whole job is that slow.",
             fix="ibv_devinfo    # on each host: is the device there, its port active, and visible "
             "in the container?\nNCCL_NET=IB    # makes NCCL fail where it would fall back",
             evidence=tuple(
@@ -163,9 +162,8 @@ class SlowTransport(Check):
         names = ranks.node_names
         return self.warn(
             headline,
-            why="Every collective between the hosts is as slow as their slowest connection, in "
-            "every step. A host may use another interface, a port that has fallen back to a "
-            "lower speed, or a busy switch.",
+            why="Every collective between the hosts is as slow as their slowest connection, in every step. A host "
+            "may use another interface, a port that has fallen back to a lower speed, or a busy switch.",
             fix=f"ethtool eth0 | grep Speed; ip -s link     # on {listing([names[host] for host in hosts])}\n"
             "name the fast interface on every host: NCCL_SOCKET_IFNAME=eth1 GLOO_SOCKET_IFNAME=eth1",
             ranks=tuple(rank for node in ranks.nodes if node.node_rank in hosts for rank in node.ranks),
