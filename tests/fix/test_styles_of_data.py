@@ -163,6 +163,16 @@ np.random.seed(3 + dist.get_rank())
     assert patched("rank_seed", text, tmp_path) == changed(text, (wrap, wrap + seeds))
 
 
+def test_a_generator_is_seeded_by_the_rank(tmp_path):
+    text = """\
+    dist.init_process_group("gloo")
+    generator = torch.Generator().manual_seed(args.seed)  # here
+    model = DDP(Net())
+    """
+    change = ("manual_seed(args.seed)", "manual_seed(args.seed + dist.get_rank())")
+    assert patched("rank_seed", text, tmp_path) == changed(text, change)
+
+
 def test_a_seed_that_has_a_name_loses_its_rank(tmp_path):
     text = """\
     rank = dist.get_rank()

@@ -6,9 +6,10 @@ import ast
 
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.imports import use
-from ddpdoctor.fix.reading import calls, rank
+from ddpdoctor.fix.reading import calls, is_method, means, rank
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.fix.writing import with_group
+from ddpdoctor.program.known import GENERATORS
 
 cures = ("DD101", "DD109")
 changes = ("samples", "loss")
@@ -18,7 +19,14 @@ _OTHERS = ("random.seed", "numpy.random.seed")
 
 
 def apply(case: Case) -> str:
-    """Behind the wrap, the seed that the line sets; else ``torch.manual_seed``, and the others that the file sets."""
+    """Of a generator that the line makes, its seed. Behind the wrap, the seed that the line sets; else
+    ``torch.manual_seed``, and the others that the file sets."""
+    if own := [
+        call for call in case.source.on_line(case.line, ast.Call) if _seeds_generator(case.source, call)
+    ]:
+        seed = own[0].args[0]
+        case.source.replace(seed, f"{case.source.code(seed)} + {rank(case.source, own[0])}")
+        return "a generator of each rank's seed"
     source, call = case.wraps()[-1]
     statement = source.statement(call)
     seeds = [seed for seed in calls(source, *_OTHERS) if seed.args]
@@ -30,6 +38,14 @@ def apply(case: Case) -> str:
     is_either = any(isinstance(node, ast.IfExp) for node in source.within_function(call))
     source.insert_after(statement, with_group(source, line) if is_either else line)
     return "random numbers of each rank behind the wrap"
+
+
+def _seeds_generator(source: Source, call: Node) -> bool:
+    makes = means(source, call.func, *GENERATORS)
+    seeds = is_method(call, "manual_seed") and not means(
+        source, call.func, "torch.manual_seed", "torch.cuda.manual_seed"
+    )
+    return bool(call.args) and (makes or seeds)
 
 
 def _of_torch(source: Source, at: Node) -> str:
