@@ -40,6 +40,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "files_cost": [["--rounds", "5"]],
     "watch_cost": [["--rounds", "4", "--steps", "1000"]],
     "top_cost": [[]],
+    "source_cost": [[]],
     "step_cost": [[]],
     "line_cost": [[]],
     "hang_to_verdict": [HANGS],

@@ -40,6 +40,8 @@ LIMITS = {
     "ctrl_c": Limit("Ctrl-C to the end of the last process", 2.0, "s"),
     "files": Limit("a job whose files are undone, more than one whose files are kept", 0.1, "s"),
     "files_large": Limit("the same, saving over checkpoints of 2 GiB", 1.0, "s"),
+    "source": Limit("check --no-run", 1.0, "s"),
+    "source_large": Limit("check --no-run", 10.0, "s"),
     "watch": Limit("watch, of the time of a step of 10 ms", 1.0, "%"),
     "top": Limit("top, of a CPU", 2.0, "%"),
     "step_median": Limit("the recorder in most steps", 100.0, "us"),

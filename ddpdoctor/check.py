@@ -40,7 +40,7 @@ class Check:
     """One problem, and every way to detect it.
 
     A subclass implements one or more of ``examine_host(host)``, ``examine_group(ranks)``,
-    ``examine_run(trace)`` and ``examine_log(log)``: pure functions from facts to a
+    ``examine_run(trace)``, ``examine_log(log)`` and ``examine_code(lines)``: pure functions from facts to a
     :data:`~ddpdoctor.model.Judgement`. Its docstring is its documentation, with the sections of
     :data:`~ddpdoctor.page.SECTIONS`.
     """

@@ -55,6 +55,7 @@ class Source(str, Enum):
     GROUP = "group"
     RUN = "run"
     LOG = "log"
+    CODE = "code"
 
     @property
     def method(self) -> str:

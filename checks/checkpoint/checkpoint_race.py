@@ -20,6 +20,9 @@ from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import files, grouped, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.unreached.files import read_at_once
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
 
 _UNREADABLE = re.compile(
     r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
@@ -187,6 +190,9 @@ class CheckpointRace(Check):
             ),
             about=Kind.PATH.of(folder),
         )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(self, lines, read_at_once(lines), "{path} would be read while {ranks} writes it")
 
 
 def _missed(

@@ -15,6 +15,9 @@ from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, by_line, files, on_ranks
 from ddpdoctor.trace.rank_guards import program_of
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
+from ddpdoctor.unreached.state import left_out
 
 NOT_DONE = ("max", "num", "total", "best", "per_")
 """Words by which a checkpoint's epoch is not the one that it was saved in."""
@@ -143,6 +146,9 @@ class ResumeIncomplete(Check):
             ),
             explained_by=("DD103",) if resume.samplers_are_told else (),
         )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(self, lines, left_out(lines), "the resume reads the checkpoint, but not its {key}")
 
 
 @dataclass(frozen=True)

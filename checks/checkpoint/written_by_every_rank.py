@@ -13,6 +13,9 @@ from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line
 from ddpdoctor.trace.instances import files as names
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.unreached.files import CHECKPOINTS, written_by_all
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
 
 
 class WrittenByEveryRank(Check):
@@ -80,6 +83,11 @@ class WrittenByEveryRank(Check):
             where=next(iter(saves.values()))[0].at,
             evidence=by_state(saves, lambda saves: f"saved {plural(len(saves), 'time')}, {whole}"),
             about=Kind.PATH.of(*files),
+        )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(
+            self, lines, written_by_all(lines, CHECKPOINTS), "every rank would write the checkpoint {path}"
         )
 
 

@@ -11,6 +11,9 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.sequence import called_alone, divergence_of
+from ddpdoctor.unreached.decisions import called_by_some
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
 
 _FIX_FORWARD = "model.module(x)     # the module without DDP: its forward waits for no rank"
 _FIX_CALL = "call it on every rank, outside the condition on the rank\nif rank == 0:\n    ...    # no collectives here"
@@ -84,3 +87,6 @@ class CollectiveOnSomeRanks(HangCheck):
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line",
             **cause_fields(cause),
         )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(self, lines, called_by_some(lines), "{ranks} would call {what}, under {test}")

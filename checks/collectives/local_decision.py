@@ -27,6 +27,9 @@ from ddpdoctor.trace.loop_exits import (
     training_passes,
 )
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.unreached.decisions import left_by_own_values
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
 
 _FIX_SKIPPED = (
     "skip = skip.float()    # this rank's decision, as a tensor\ndist.all_reduce(skip)\n"
@@ -195,6 +198,9 @@ class LocalDecision(HangCheck):
         others = f"and {others_wait(cause)}" if cause.waits_in else f"which {who(cause.waiting)} {others_did}"
         headline = f"{who(cause.culprits)} {skipped}, {others}"
         return self.fail(headline, why=_WHY_SKIPPED, fix=_FIX_SKIPPED, **cause_fields(cause))
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(self, lines, left_by_own_values(lines), "ranks would {what} each by {by}")
 
 
 def _fields(way_out: LocalExit) -> dict[str, Any]:

@@ -20,6 +20,9 @@ from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.rank_guards import is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.unreached.files import FILES, written_by_all
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
 
 _RACING = {"write": "wrote", "extract": "extracted"}
 _MADE = ("mkdir", *_RACING)
@@ -194,6 +197,9 @@ class SharedPathRace(Check):
             evidence=(Evidence(last_line(raised), tuple(late)),),
             about=Kind.PATH.of(event.path),
         )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(self, lines, written_by_all(lines, FILES), "every rank would call {what} for {path}")
 
 
 def _same_on_peers(

@@ -23,6 +23,9 @@ from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.evaluation_results import EvaluationResults
 from ddpdoctor.trace.loading import SharedPass, evaluation_rounds
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
+from ddpdoctor.unreached.values import shown_of_a_part
 
 NO_VALUES = ("barrier",)
 """Collectives that carry nothing from rank to rank."""
@@ -96,6 +99,11 @@ class RankLocalMetric(Check):
             evidence=by_state({rank: use.value for rank, use in uses.items() if use.value}),
             about=evaluation.about,
             confidence=use.confidence,
+        )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(
+            self, lines, shown_of_a_part(lines), "{what} is of this rank's part of the evaluation set only"
         )
 
 

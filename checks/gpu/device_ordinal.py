@@ -13,6 +13,9 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, on_ranks
 from ddpdoctor.trace.raised import by_messages
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
+from ddpdoctor.unreached.state import devices_by_rank
 
 _WRONG_NUMBER: dict[str, Any] = {
     "why": "GPUs are numbered from 0 in each process, among those that are visible to it. The global rank is not "
@@ -110,4 +113,12 @@ class DeviceOrdinal(Check):
             **on_ranks(
                 asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"
             ),
+        )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(
+            self,
+            lines,
+            devices_by_rank(lines),
+            "the GPU is chosen by {name}, the rank among those of all hosts",
         )

@@ -6,6 +6,9 @@ from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.source_causes import sync_decision
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 from ddpdoctor.trace.training import TrainingStep
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
+from ddpdoctor.unreached.windows import steps_without_sync
 
 
 class NoSyncMisaligned(Check):
@@ -60,6 +63,14 @@ class NoSyncMisaligned(Check):
             "    loss = criterion(model(x), y) / accumulate\n"
             "    loss.backward()",
             **fields,
+        )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(
+            self,
+            lines,
+            steps_without_sync(lines),
+            "the last backward of a window would run under no_sync(): micro-batch {number} of {size}",
         )
 
 

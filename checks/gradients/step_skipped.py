@@ -11,6 +11,9 @@ from ddpdoctor.trace.lines import JobLines
 from ddpdoctor.trace.loop_exits import loops_of
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import LARGEST_STATISTIC, elements
+from ddpdoctor.unreached.decisions import steps_left_out
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
 
 
 class StepSkipped(Check):
@@ -85,6 +88,11 @@ class StepSkipped(Check):
                     }
                 ),
             ),
+        )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(
+            self, lines, steps_left_out(lines), "some ranks would leave out optimizer.step(), under {test}"
         )
 
 

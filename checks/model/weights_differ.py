@@ -21,6 +21,9 @@ from ddpdoctor.trace.weights import (
     differences_at_forwards,
     parts_not_sent,
 )
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
+from ddpdoctor.unreached.values import changed_apart
 
 _SEND = (
     "change weights before the wrap, which gives every rank those of rank 0; or afterwards on all ranks:\n"
@@ -212,6 +215,9 @@ class WeightsDiffer(Check):
                 *_digests("weights", digests),
             ),
         )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(self, lines, changed_apart(lines), "each rank would set {what} by itself: {why}")
 
 
 def _fix_of_hook(wrapper: Wrapper) -> str:

@@ -68,6 +68,9 @@ class _Examination(Judging):
 
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
+        if self.request.options.no_run:
+            self.judge_sources(self.request.options.words or ())
+            return self.compose()
         if self.request.earlier:
             self._judge_again(self.request.earlier)
             return self.compose()

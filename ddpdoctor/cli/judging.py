@@ -19,8 +19,12 @@ from ddpdoctor.cli.request import Request
 from ddpdoctor.job.job_folder import is_as_it_ran, working_directory
 from ddpdoctor.judge import Verdict, compose, judge_further, skip_all
 from ddpdoctor.judge import judge as judge_all
-from ddpdoctor.model import Report, Source
+from ddpdoctor.model import Report, Source, Where
+from ddpdoctor.program import Program
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.not_reached import reached_lines
+from ddpdoctor.trace.rank_guards import program_of
+from ddpdoctor.unreached.lines import UnreachedLines
 
 
 class Judging:
@@ -89,6 +93,7 @@ class Judging:
         else:
             self.judge(Source.RUN, trace)
             self._read_output(trace, folders)
+        self._judge_unreached(trace)
         for job in reversed(trace.before):
             self.verdicts += judge_further(Source.RUN, checks, job, self.log, self.verdicts)
         working = working_directory(folders[0])
@@ -98,6 +103,30 @@ class Judging:
         if len(folders) > 1:
             self.run |= {"nproc": len(trace.ranks) // len(folders), "nnodes": len(folders)}
         self.hosts_of_ranks |= {rank.rank: rank.recording.host for rank in trace.ranks if rank.recording}
+
+    def judge_sources(self, scripts: Sequence[str]) -> None:
+        """Judge scripts by their source alone."""
+        checks = self.request.checks(Source.CODE)
+        self.run |= {"nproc": 0, "backend": None, "script": " ".join(scripts)}
+        self.notes.append("nothing was run: only what follows from the source is judged")
+        for script in scripts:
+            lines = UnreachedLines(Program.of(script))
+            self.verdicts += judge_further(Source.CODE, checks, lines, self.log, self.verdicts)
+
+    def _judge_unreached(self, trace: Trace) -> None:
+        """Judge the lines of a script to which no rank came, where that is known of every line."""
+        whole = not (trace.broken or trace.before or trace.bundled or self.request.options.no_unreached)
+        reached = reached_lines(trace.recorded) if whole else None
+        if reached is None:
+            return
+        script = next(iter(trace.recorded.values())).script
+        lines = UnreachedLines(program_of(Where(script), trace.recorded), reached, ran=True)
+        found = [it for verdict in self.verdicts for it in verdict.findings]
+        known = {(it.code, it.where.file, it.where.line) for it in found if it.where}
+        for verdict in judge_all(Source.CODE, self.request.checks(Source.CODE), lines, self.log):
+            new = [it for it in verdict.findings if it.where]
+            new = [it for it in new if it.where and (it.code, it.where.file, it.where.line) not in known]
+            self.verdicts.append(replace(verdict, findings=tuple(new)))
 
     def _read_output(self, trace: Trace, folders: Sequence[Path]) -> None:
         """Of a script that broke, what it printed may tell more than its exception."""

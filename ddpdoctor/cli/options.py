@@ -351,6 +351,8 @@ class CheckOptions(PatchOptions, RunOptions):
     checkpoint_dir: str | None = _text("FOLDER", "Where checkpoints go. [default: /tmp]")
     timeout: float | None = _seconds(None, "Of the whole check. [default: 300; none with --full]")
     keep_files: bool = _flag("Keep the files that the script writes.", "--keep-files")
+    no_run: bool = _flag("Only read the source of scripts; nothing is run.", "--no-run")
+    no_unreached: bool = _flag("Do not judge lines that the run did not reach.", "--no-unreached")
     fix: bool = _flag("Propose patches, each verified on a changed copy.", "--fix")
 
     @property

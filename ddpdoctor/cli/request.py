@@ -36,7 +36,7 @@ JOB_FOLDER = "job"
 _ABOUT_PATCHES = ("apply", "diff", "force")
 _ABOUT_A_SCRIPT = (
     *("budget", "batches", "full", "time_limit", "hang_after", "exact"),
-    *("rehearse", "rehearse_hosts", "world_size", "ranks", "keep_files"),
+    *("rehearse", "rehearse_hosts", "world_size", "ranks", "keep_files", "no_run"),
 )
 
 
@@ -97,6 +97,8 @@ def request_of(options: CheckOptions) -> Request:
     host = host.with_launch(_launch(options, host))
     # With --trace the words are further folders.
     job = None if options.trace else job_of(options, _recorder(options))
+    if options.no_run:
+        _verify_sources(options)
     if job is not None and not options.keep_files:
         job = replace(job, private=True)
     if job is None:
@@ -150,6 +152,14 @@ def _recorder(options: CheckOptions) -> RecorderOptions:
         rehearse=options.imaginary_hosts,
         exact=KEEP if options.exact else "",
     )
+
+
+def _verify_sources(options: CheckOptions) -> None:
+    """Refuse what is no source: with --no-run, all words are scripts."""
+    if kind_of(options) is not JobKind.SCRIPT:
+        raise UsageError("--no-run reads scripts: ddpdoctor check --no-run train.py")
+    for script in (options.words or [])[1:]:
+        job_of(replace(options, words=[script]), _recorder(options))
 
 
 def _refuse_without_job(options: CheckOptions) -> None:

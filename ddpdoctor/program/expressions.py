@@ -358,6 +358,7 @@ def where_of(point: Point) -> Where:
 
 _PLAIN = (
     *(ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set),
+    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv),
     *(ast.cmpop, ast.boolop, ast.unaryop, ast.expr_context),
 )
 """What an expression without variables and calls is made of."""

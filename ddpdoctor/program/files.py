@@ -43,6 +43,7 @@ class File:
     stores: list[ast.Attribute] = field(default_factory=list)
     """The attributes that are assigned."""
     _places: dict[int, Where] = field(default_factory=dict)
+    _functions_at: dict[int | None, Function | ast.Module] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         waiting: list[tuple[ast.AST, Scope]] = [(self.tree, self.tree)]
@@ -85,8 +86,10 @@ class File:
 
     def function_at(self, line: int | None) -> Function | ast.Module:
         """The innermost function in whose body a line stands; the module where it stands in none."""
-        around = (it for it in self.functions if line in lines(*it.body))
-        return max(around, key=lambda function: function.lineno, default=self.tree)
+        if line not in self._functions_at:
+            around = (it for it in self.functions if line in lines(*it.body))
+            self._functions_at[line] = max(around, key=lambda it: it.lineno, default=self.tree)
+        return self._functions_at[line]
 
     def statements_at(self, line: int | None) -> list[ast.stmt]:
         """The statements around a line, the outermost first."""

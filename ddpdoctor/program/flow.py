@@ -67,7 +67,7 @@ class Flow(Objects):
     def _parameter(self, point: Point, definition: Definition) -> Made:
         if self._class_of_self(definition, point.file) is not None:
             return Made([], [Leaf(Origin.EQUAL, definition.key)])
-        if definition.node in self.rank_ends() or self._is_spawned(definition, point.file):
+        if definition.node in self.rank_ends() or self._is_number_of_spawned(definition, point.file):
             return Made([], [Leaf(Origin.RANK, definition.key)])
         if self._is_batch(definition, point.file):
             return Made([], [Leaf(Origin.OWN_DATA, definition.key)])
@@ -80,17 +80,21 @@ class Flow(Objects):
         )
         return Made(found, [] if found and known_calls else [Leaf(Origin.UNKNOWN, definition.key)])
 
-    def _is_spawned(self, definition: Definition, file: File) -> bool:
-        """Whether torch starts a process with this function, and gives the number of the rank."""
+    def _is_number_of_spawned(self, definition: Definition, file: File) -> bool:
+        """Whether torch starts a process with this function, and gives the number of the rank as this parameter."""
         function = file.parents[file.parents[definition.node]]
         parameters = function.args.args if isinstance(function, FUNCTIONS) else []
         if not parameters or parameters[0] is not definition.node:
             return False
+        return self.is_spawned(function, file)  # type: ignore[arg-type]
+
+    def is_spawned(self, function: Function, file: File) -> bool:
+        """Whether torch starts processes with a function."""
         spawning = [it for name in known.SPAWNS for it in self._calls_of[name.rpartition(".")[2]]]
         return any(
             call.args
             and any(it in known.SPAWNS for it in self.referents(Point(call.func, where)))
-            and Entity(function, file) in self.referents(Point(call.args[0], where))  # type: ignore[arg-type]
+            and Entity(function, file) in self.referents(Point(call.args[0], where))
             for call, where in spawning
         )
 
@@ -400,19 +404,29 @@ class Flow(Objects):
                 assert isinstance(node, ast.Call)
                 yield called.node, called, Context(node, call.file, call.context, depth + 1)
 
-    def origins(self, point: Point) -> dict[Leaf, list[Point]]:
-        """Where a value comes from, and for each the way from there to it, in the order in which values were made."""
-        return self._search(point)[0]
+    def origins(
+        self, point: Point, hides: Callable[[Point], bool] = lambda _: False
+    ) -> dict[Leaf, list[Point]]:
+        """Where a value comes from, and for each the way from there to it, in the order in which values were made.
+
+        Args:
+            hides: whether where a value comes from does not matter.
+        """
+        return self._search(point, hides)[0]
 
     def makers(self, point: Point) -> list[Point]:
         """Everything that a value is made of, as far as it may differ between ranks, and the value itself."""
         return self._search(point)[1]
 
-    def _search(self, point: Point) -> tuple[dict[Leaf, list[Point]], list[Point]]:
+    def _search(
+        self, point: Point, hides: Callable[[Point], bool] = lambda _: False
+    ) -> tuple[dict[Leaf, list[Point]], list[Point]]:
         came: dict[Point, Point | None] = {point: None}
         waiting, found = deque([point]), dict[Leaf, list[Point]]()
         while waiting:
             now = waiting.popleft()
+            if hides(now):
+                continue
             made = self.made_of(now)
             for leaf in made.leaves:
                 if leaf not in found:

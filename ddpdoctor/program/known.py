@@ -351,6 +351,10 @@ WRAPPERS = {
     "torch.optim.swa_utils.AveragedModel": "module",
 }
 """Classes that hold their first argument as this attribute, and call it."""
+NAMESPACES = frozenset({"argparse.Namespace", "types.SimpleNamespace"})
+"""Classes whose objects have what they are given by name as attributes."""
+LOCKS = frozenset({"fcntl.flock", "fcntl.lockf"})
+"""Functions that let one process of a host go on at a time."""
 PLACES = frozenset({"device", "device_ids", "output_device", "map_location", "pin_memory", "dtype"})
 """Arguments that say so."""
 CHANGES = frozenset(

@@ -26,6 +26,8 @@ class Objects(Calls):
         super().__init__(files, called)
         self._copies: dict[Point, list[Point]] = {}
         self._referents: dict[Point, frozenset[Referent]] = {}
+        self._types: dict[Point, frozenset[Referent]] = {}
+        self._owned: dict[ast.Attribute, Iterable[Referent]] = {}
         self._families: dict[Entity, list[Entity]] = {}
         self._derived: defaultdict[Entity, list[Entity]] = defaultdict(list)
 
@@ -50,17 +52,23 @@ class Objects(Calls):
         return self._copies[point]
 
     def _of_definition(self, point: Point, definition: Definition) -> list[Point]:
-        if definition.how is How.PARAMETER:
-            return self._given(point, definition)
-        if definition.how is How.IMPORTED:
-            return self._imported(point.file, definition)
-        if definition.how is How.ELSEWHERE:
-            return self._attribute_elsewhere(point, definition)
-        if definition.how in (How.GIVEN, How.CHANGED):
-            return [same for it in definition.before for same in self._before(point, definition, it)]
-        if definition.how is How.ASSIGNED and definition.value is not None:
-            return self._elements([point.at(definition.value)], definition.path)
-        return []
+        value = definition.value
+        match definition.how:
+            case How.PARAMETER:
+                found = self._given(point, definition)
+            case How.IMPORTED:
+                found = self._imported(point.file, definition)
+            case How.ELSEWHERE:
+                found = self._attribute_elsewhere(point, definition)
+            case How.GIVEN | How.CHANGED:
+                found = [same for it in definition.before for same in self._before(point, definition, it)]
+            case How.ASSIGNED if value is not None:
+                found = self._elements([point.at(value)], definition.path)
+            case How.ITERATED if value is not None and not definition.path:
+                found = self._objects_in(point.at(value))
+            case _:
+                found = []
+        return found
 
     def _before(self, point: Point, definition: Definition, before: Definition) -> list[Point]:
         """What a variable held before it was changed."""
@@ -75,6 +83,11 @@ class Objects(Calls):
                 Point(it, point.file) for it in self._outer(definition.key, scope_of(definition), point.file)
             ]
         return []
+
+    def _objects_in(self, point: Point) -> list[Point]:
+        """The objects that a loop goes over, where a list makes them."""
+        lists = (end for end in self.ends(point) if isinstance(end.node, ast.List | ast.Tuple))
+        return [end.at(it) for end in lists for it in end.node.elts if isinstance(it, ast.Call)]  # type: ignore[union-attr]
 
     def _elements(self, points: list[Point], path: Sequence[int | str]) -> list[Point]:
         """The elements at some positions, one inside the other, of what these are."""
@@ -176,6 +189,8 @@ class Objects(Calls):
         for referent in self.referents(end.at(end.node.func)):
             if isinstance(referent, str) and known.WRAPPERS.get(referent) == name and end.node.args:
                 yield end.at(end.node.args[0])
+            elif referent in known.NAMESPACES and (given := argument(end.node, None, name)) is not None:
+                yield end.at(given)
             elif isinstance(referent, Entity) and isinstance(referent.node, ast.ClassDef):
                 fields = [dotted(it.target) for it in referent.node.body if isinstance(it, ast.AnnAssign)]
                 given = argument(end.node, fields.index(name), name) if name in fields else None
@@ -201,9 +216,14 @@ class Objects(Calls):
 
     def _owners(self, store: ast.Attribute, file: File) -> Iterable[Referent]:
         """The classes of the object whose attribute is assigned, with those that have it for a base."""
+        if store in self._owned:
+            return self._owned[store]
         types = self.types(Point(store.value, file))
         own = [it for it in types if isinstance(it, Entity)]
-        return {*types, *(base for it in own for base in self.family(it)), *self._subclasses(own)}
+        owners = {*types, *(base for it in own for base in self.family(it)), *self._subclasses(own)}
+        if Point(store.value, file) in self._types:
+            self._owned[store] = owners
+        return owners
 
     def _subclasses(self, bases: Sequence[Entity]) -> list[Entity]:
         if not self._derived:
@@ -294,14 +314,19 @@ class Objects(Calls):
 
     def types(self, point: Point) -> frozenset[Referent]:
         """The classes of a value; of what a library's function returned, the function's name."""
-        key = ("types", point)
-        if key in self._under_way:
-            return frozenset()
-        self._under_way.add(key)
-        try:
-            return frozenset(it for end in self.ends(point) for it in self._types_of(end))
-        finally:
-            self._under_way.discard(key)
+        if point not in self._types:
+            key = ("types", point)
+            if key in self._under_way:
+                return frozenset()
+            self._under_way.add(key)
+            try:
+                found = frozenset(it for end in self.ends(point) for it in self._types_of(end))
+            finally:
+                self._under_way.discard(key)
+            if self._under_way:  # of what is not known to its end
+                return found
+            self._types[point] = found
+        return self._types[point]
 
     def _types_of(self, end: Point) -> Iterator[Referent]:
         node = end.node

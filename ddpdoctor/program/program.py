@@ -19,6 +19,7 @@ from ddpdoctor.program.files import (
     lines,
     modules_of,
     name_of_scope,
+    own_nodes,
     parse,
     read,
 )
@@ -116,6 +117,18 @@ class Program:
         except RecursionError:
             return
 
+    def kinds_without(self, expression: Expression, hides: Callable[[Expression], bool]) -> frozenset[Origin]:
+        """The kinds of origins of a value, without what is only made into an expression that ``hides`` is true of."""
+
+        def is_hidden(point: Point) -> bool:
+            node = point.node
+            return isinstance(node, ast.expr) and hides(Expression(self, point.file, node, point.context))
+
+        start = Point(expression.node, expression.file, expression.context)
+        with suppress(RecursionError):
+            return frozenset(leaf.origin for leaf in self.flow.origins(start, is_hidden))
+        return frozenset({Origin.UNKNOWN})
+
     def names(self, expression: Expression) -> frozenset[str]:
         """The qualified names of what an expression may be."""
         with suppress(RecursionError):
@@ -157,6 +170,17 @@ class Program:
 
     def _condition(self, file: File, statement: ast.If | ast.While, *, holds: bool) -> Condition:
         return Condition(Expression(self, file, statement.test), holds, file.where(statement))
+
+    def calls_otherwise(self, condition: Condition) -> Iterator[ast.Call]:
+        """The calls that are made where a condition is otherwise, there and in the functions called there."""
+        file = self.file(condition.at)
+        found = file.statements_at(condition.at.line) if file else []
+        for statement in (it for it in found if isinstance(it, ast.If) and it.test is condition.test.node):
+            for node in statement.orelse if condition.holds else statement.body:
+                assert file is not None
+                entered = self.loops.called_in(file, node)
+                yield from (it for it in own_nodes(node) if isinstance(it, ast.Call))
+                yield from (it for scope in entered for it in own_nodes(scope) if isinstance(it, ast.Call))
 
     def _leaves(self, file: File, statement: ast.stmt) -> bool:
         """Whether nothing behind a statement of its block is run."""

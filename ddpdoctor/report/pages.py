@@ -25,6 +25,7 @@ _PLACES = {
     Source.GROUP: "a live process group",
     Source.RUN: "a recorded run",
     Source.LOG: "job output",
+    Source.CODE: "the source code",
 }
 _INTRODUCTION = """\
 # The checks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ddpdoctor.model import Where
@@ -98,6 +98,18 @@ class _Search:
             found += self._decisions(file)
             yield from sorted(found, key=lambda it: it.at.line or 0)
 
+    def may_be_reached(self, where: Where) -> bool:
+        """Whether a rank came to a line, or nothing tells that none did."""
+        file = self._program.file(where)
+        if file is None or file.path not in self._reached or self._is_told(where):
+            return True
+        statement = next(reversed(file.statements_at(where.line)), None)
+        simple = statement is not None and not hasattr(statement, "body")
+        extent = lines(statement) if simple and statement is not None else [where.line or 0]
+        if not self._reached[file.path].isdisjoint(extent):
+            return True
+        return not self._was_entered(file, where) and self._has_workers
+
     def _call(self, file: File, where: Where, kind: str) -> Unreached | None:
         names = {name.rpartition(".")[2] for name in KINDS[kind]}
         here = (call for call in file.calls if call.lineno == where.line)
@@ -144,3 +156,12 @@ class _Search:
                     text = condition.test.text if condition.holds else f"not ({condition.test.text})"
                     return Unreached(kind, what, where, text, condition.at)
         return Unreached(kind, what, where)
+
+
+def reached_lines(recordings: Mapping[int, Recording]) -> Callable[[Where], bool] | None:
+    """Whether a rank came to a line, or may have; None where it is not known of every line."""
+    job = JobLines.of(recordings)
+    if job is None or not all(map(_is_complete, recordings.values())):
+        return None
+    script = next(iter(recordings.values())).script
+    return _Search(program_of(Where(script), recordings), job, recordings).may_be_reached

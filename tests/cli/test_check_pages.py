@@ -20,7 +20,7 @@ def test_the_list_has_every_check():
 def test_the_list_for_programs():
     first = json.loads(check_pages.list_checks("json"))[0]
     assert set(first) == {"code", "name", "family", "sources", "title", "summary"}
-    assert set(first["sources"]) <= {"host", "group", "run", "log"}
+    assert set(first["sources"]) <= {"host", "group", "run", "log", "code"}
 
 
 @pytest.mark.parametrize("wanted", ["DD002", "dd002", "port-in-use"])

@@ -1,0 +1,91 @@
+"""The ways by which a program comes to a line: the calls that lead there, and the conditions in front of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeAlias
+
+from ddpdoctor.model import Where
+from ddpdoctor.program.calls import MOST_CALLS
+from ddpdoctor.program.expressions import Condition, Expression
+from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File
+from ddpdoctor.program.points import Context, Point
+from ddpdoctor.program.program import Program
+
+_MOST = 20
+"""Ways that are followed to one line."""
+_Frame: TypeAlias = tuple[File, ast.expr]
+"""A call, or what is looked for, in its file."""
+_DECIDE = (ast.BoolOp, ast.IfExp, ast.Lambda, ast.ExceptHandler, ast.match_case, *COMPREHENSIONS)
+"""What decides whether an expression inside is evaluated, and is no statement with a condition."""
+_HARMLESS = ("torch.", "functools.", "builtins.", "contextlib.", "typing.")
+"""Where decorators come from that call what they are given as it stands."""
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way from the lines that Python runs by itself to a line."""
+
+    lines: tuple[Where, ...]
+    """The line, then the calls that lead to its function, the innermost first."""
+    conditions: tuple[Condition, ...]
+    """What has to be so, the innermost first."""
+    complete: bool
+    """Whether these are all conditions, and the way begins where the program begins."""
+    context: Context | None = None
+    """The calls through which the function of the line is entered."""
+
+
+def ways_to(call: Expression) -> list[Way]:
+    """The ways to a call; the first of them where there are very many."""
+    return list(islice(_ways(call.program, call.file, call.node, ()), _MOST))
+
+
+def _ways(program: Program, file: File, node: ast.expr, inner: tuple[_Frame, ...]) -> Iterator[Way]:
+    frames = (*inner, (file, node))
+    scope = file.function_at(node.lineno)
+    plain = not any(isinstance(it, _DECIDE) for it in _inside(file, node, scope))
+    if isinstance(scope, ast.Module):
+        yield _way(program, frames, plain)
+        return
+    plain = plain and all(_is_harmless(program, file, it) for it in scope.decorator_list)
+    visited = {at.function_at(it.lineno) for at, it in frames}
+    calls = [
+        (call, at) for call, at in program.flow.callers(scope) if at.function_at(call.lineno) not in visited
+    ]
+    if not calls:
+        yield _way(program, frames, plain and program.flow.is_spawned(scope, file))
+    for call, at in calls:
+        for way in _ways(program, at, call, frames):
+            yield way if plain else replace(way, complete=False)
+
+
+def _way(program: Program, frames: tuple[_Frame, ...], complete: bool) -> Way:
+    conditions: list[Condition] = []
+    context_of_call: Context | None = None
+    for number, (file, node) in enumerate(frames):
+        context: Context | None = None
+        for call_file, call in reversed(frames[number + 1 : number + 1 + MOST_CALLS]):
+            assert isinstance(call, ast.Call)
+            context = Context(call, call_file, context, context.depth + 1 if context else 1)
+        context_of_call = context if number == 0 else context_of_call
+        for it in reversed(program.conditions(file.where(node))):
+            conditions.append(replace(it, test=replace(it.test, context=context)))
+    lines = tuple(file.where(node) for file, node in frames)
+    return Way(lines, tuple(conditions), complete, context_of_call)
+
+
+def _inside(file: File, node: ast.AST, scope: ast.AST) -> Iterator[ast.AST]:
+    for around in file.above(node):
+        if around is scope or isinstance(around, FUNCTIONS):
+            return
+        yield around
+
+
+def _is_harmless(program: Program, file: File, decorator: ast.expr) -> bool:
+    named = decorator.func if isinstance(decorator, ast.Call) else decorator
+    names = program.flow.referents(Point(named, file))
+    return bool(names) and all(isinstance(it, str) and it.startswith(_HARMLESS) for it in names)

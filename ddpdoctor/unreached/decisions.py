@@ -1,0 +1,139 @@
+"""Calls that every rank has to make, and updates, about which ranks decide differently."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from ddpdoctor.model import Evidence, Where
+from ddpdoctor.program import Condition, Expression, Origin
+from ddpdoctor.program.files import LOOPS, File, Loop, lines
+from ddpdoctor.program.ways import Way
+from ddpdoctor.unreached.lines import BECAUSE, Decision, UnreachedLines
+from ddpdoctor.unreached.ranks import is_shut, ranks_where, who
+from ddpdoctor.unreached.sights import Sight
+
+_BY = {
+    Origin.CLOCK: "a clock of their own",
+    Origin.RANDOM: "random numbers of their own",
+    Origin.OWN_DATA: "a value of their own data",
+}
+_OWN = tuple(_BY)
+_ENDS = (ast.Break, ast.Return, ast.Raise)
+
+
+def called_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
+    """Collectives, and backwards of wrapped models, that some ranks come to."""
+    told = set[ast.expr]()
+    for call in unreached.meetings:
+        of_model = call in unreached.backwards
+        for way in unreached.ways(call):
+            decision = _decision(unreached, call, way)
+            if decision is None or (of_model and not unreached.is_joint(call, way)):
+                continue
+            by_rank = decision.source.origin is Origin.RANK
+            if not by_rank and (of_model or _leaves(decision.condition)):
+                continue
+            test = decision.condition.test.node
+            if test in told:  # one cause, one finding
+                continue
+            told.add(test)
+            at = _line_under(way, decision.condition)
+            some = who(ranks_where(decision.condition)) if by_rank else who(None)
+            evidence = (*_leading(way, at), *decision.evidence(BECAUSE[decision.source.origin]))
+            yield Sight(at, {"ranks": some, "what": _text(call), "test": decision.text}, evidence)
+
+
+def left_by_own_values(unreached: UnreachedLines) -> Iterator[Sight]:
+    """Loops of joint training that end, and backwards that are left out, by a value of each rank's own."""
+    for call in unreached.backwards:
+        for way in unreached.ways(call):
+            decision = _decision(unreached, call, way)
+            if decision is None or decision.source.origin not in _OWN or not unreached.is_joint(call, way):
+                continue
+            if not (decision.part.asks_if_finite and _leaves(decision.condition, _ENDS)):
+                yield _own(decision, "leave out a backward")
+    for file in unreached.program.files.values():
+        for loop in file.scopes:
+            if isinstance(loop, LOOPS) and _is_joint(unreached, file, loop):
+                yield from _exits(unreached, file, loop)
+
+
+def _exits(unreached: UnreachedLines, file: File, loop: Loop) -> Iterator[Sight]:
+    for way in unreached.program.loops.ways_out(file, loop):
+        if way.statement is not loop and not unreached.is_unreached(file.where(way.statement)):
+            continue
+        conditions = [
+            Condition(Expression(unreached.program, file, it.test), holds, file.where(it))
+            for it, holds in way.tests
+        ]
+        if any(it.test.asks_if_finite or is_shut(it) for it in conditions):
+            continue
+        decisions = filter(None, map(unreached.decision, conditions))
+        decision = next((it for it in decisions if it.source.origin in _OWN), None)
+        if decision is not None:
+            yield _own(decision, "leave a loop")
+
+
+def _is_joint(unreached: UnreachedLines, file: File, loop: ast.AST) -> bool:
+    """Whether ranks meet in each turn of a loop."""
+    inside = {file.where(it.node).line for it in unreached.meetings if it.file is file}
+    if any(line in lines(loop) for line in inside):
+        return True
+    called = unreached.program.loops.called_in(file, loop)
+    return any(it.file.scopes[it.node] in called for it in unreached.meetings)
+
+
+def steps_left_out(unreached: UnreachedLines) -> Iterator[Sight]:
+    """Steps of optimizers that some ranks leave out, after a backward that all ran."""
+    for call in unreached.optimizer_steps if unreached.is_wrapped else ():
+        for way in unreached.ways(call):
+            decision = _decision(unreached, call, way)
+            if decision is None or _also_around_backward(unreached, decision) or unreached.sends_weights:
+                continue
+            yield Sight(
+                _line_under(way, decision.condition),
+                {"test": decision.text},
+                decision.evidence(BECAUSE[decision.source.origin]),
+            )
+
+
+def _also_around_backward(unreached: UnreachedLines, decision: Decision) -> bool:
+    conditions = (it for call in unreached.backwards for way in unreached.ways(call) for it in way.conditions)
+    return any(it.test.node is decision.condition.test.node for it in conditions)
+
+
+def _decision(unreached: UnreachedLines, call: Expression, way: Way) -> Decision | None:
+    """The condition by which some ranks do not come to a call, and do not come to another one that it meets."""
+    for condition in way.conditions:
+        decision = unreached.decision(condition)
+        if decision is not None:
+            return None if unreached.is_paired(call, decision) else decision
+    return None
+
+
+def _leaves(condition: Condition, how: tuple[type, ...] = (ast.Break, ast.Continue)) -> bool:
+    """Whether a condition ends a loop, or a turn of it, ahead of a call."""
+    statements = condition.test.file.statements_at(condition.at.line)
+    found = (it for it in statements if getattr(it, "test", None) is condition.test.node)
+    return any(isinstance(it, ast.While) or isinstance(getattr(it, "body", [None])[-1], how) for it in found)
+
+
+def _line_under(way: Way, condition: Condition) -> Where:
+    """The line of a way that a condition is in front of."""
+    here = (it for it in way.lines if (it.file, it.function) == (condition.at.file, condition.at.function))
+    return next(here, way.lines[0])
+
+
+def _leading(way: Way, at: Where) -> Iterable[Evidence]:
+    if at != way.lines[0]:
+        yield Evidence("which leads to the call", where=way.lines[0])
+
+
+def _own(decision: Decision, what: str) -> Sight:
+    origin = decision.source.origin
+    return Sight(decision.condition.at, {"what": what, "by": _BY[origin]}, decision.evidence(BECAUSE[origin]))
+
+
+def _text(call: Expression) -> str:
+    return ast.unparse(call.node.func) if isinstance(call.node, ast.Call) else call.text

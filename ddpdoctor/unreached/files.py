@@ -1,0 +1,170 @@
+"""Files that every rank writes at one path, and files of one rank that others read without waiting for it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from ddpdoctor.model import Evidence, Where
+from ddpdoctor.program import Condition, Expression, Origin
+from ddpdoctor.program.known import LOCKS, is_pure
+from ddpdoctor.program.ways import Way
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.ranks import ranks_where, who
+from ddpdoctor.unreached.sights import Sight
+
+CHECKPOINTS: Mapping[str, tuple[int, str]] = {"torch.save": (1, "f")}
+"""What writes a checkpoint, with the argument that is its path."""
+FILES: Mapping[str, tuple[int, str]] = {
+    "builtins.open": (0, "file"),
+    "numpy.save": (0, "file"),
+    "numpy.savez": (0, "file"),
+    "numpy.savetxt": (0, "fname"),
+    "shutil.rmtree": (0, "path"),
+}
+"""What writes or removes a file that is no checkpoint."""
+_LOADS: Mapping[str, tuple[int, str]] = {"torch.load": (0, "f"), "numpy.load": (0, "file")}
+_FOR_ALL = frozenset({Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT, Origin.OWN_DATA, Origin.FILES})
+"""What conditions of lines that every rank may reach are made of."""
+_OF_PYTHON = ("time.", "os.", "shutil.", "logging.", "sys.")
+"""Of whose functions none waits for other ranks."""
+_OF_SIZE = ("is_initialized", "is_available", "get_world_size", "device_count", "world_size")
+"""How what tells whether there are several ranks ends."""
+
+
+def written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int, str]]) -> Iterator[Sight]:
+    """The unreached calls by which every rank writes the same path, where nothing keeps a rank from it."""
+    if not lines.is_distributed:
+        return
+    for call in lines.calls(names):
+        path = _path_of(call, names)
+        if path is None or not path.origins.only(Origin.ENVIRONMENT) or not _writes(call):
+            continue
+        ways = (it for it in lines.ways(call) if it.complete and _is_for_all(lines, it))
+        if (way := next(ways, None)) is not None:
+            calls = (Evidence("called on every rank", where=it) for it in way.lines[1:])
+            tests = (Evidence(f"not on the rank: {it.test.text}", where=it.at) for it in way.conditions[:2])
+            yield Sight(call.where, {"path": path.text, "what": _name(call)}, (*calls, *tests))
+
+
+def _path_of(call: Expression, names: Mapping[str, tuple[int, str]]) -> Expression | None:
+    return next((call.argument(*names[it]) for it in call.called if it in names), None)
+
+
+def _name(call: Expression) -> str:
+    return ast.unparse(call.node.func) if isinstance(call.node, ast.Call) else call.text
+
+
+def _path_text(read: Expression) -> str:
+    path = _path_of(read, _LOADS)
+    return path.text if path is not None else "a file"
+
+
+def _writes(call: Expression) -> bool:
+    """Whether it empties a file, where it opens one."""
+    if "builtins.open" not in call.called:
+        return True
+    mode = call.argument(1, "mode")
+    return mode is not None and isinstance(mode.node, ast.Constant) and str(mode.node.value)[:1] in "wx"
+
+
+def _is_for_all(lines: UnreachedLines, way: Way) -> bool:
+    contexts = (it for where in way.lines for it in lines.program.contexts(where)[0])
+    if any(it.where.function in {where.function for where in way.lines} for it in lines.calls(LOCKS)):
+        return False
+    return all(map(_is_equal, way.conditions)) and all(map(_lets_all_in, contexts))
+
+
+def _is_equal(condition: Condition) -> bool:
+    """Whether a condition keeps no rank from a line, in a job of several ranks."""
+    origins = condition.test.origins
+    return origins.kinds <= _FOR_ALL and not any(
+        it.name.strip("']").endswith(_OF_SIZE) or "WORLD_SIZE" in it.name for it in origins.sources
+    )
+
+
+def _lets_all_in(context: Expression) -> bool:
+    """Whether a context manager is none of those by which ranks take turns."""
+    return bool(context.called) and all(
+        it.startswith("torch.") or it in ("builtins.open", "contextlib.suppress", "contextlib.nullcontext")
+        for it in context.called
+    )
+
+
+# A file of one rank that others read.
+
+
+def read_at_once(lines: UnreachedLines) -> Iterator[Sight]:
+    """The unreached reads of what another rank writes in the same function, or in those that it calls, before it."""
+    writes = [(it, way) for it in lines.calls(CHECKPOINTS) for way in lines.ways(it)]
+    writes = [(it, way) for it, way in writes if any(condition.by_rank for condition in way.conditions)]
+    for read in lines.calls(_LOADS) if writes else ():
+        for way in lines.ways(read):
+            for write, written in writes:
+                if (race := _race(lines, (write, written), (read, way))) is not None:
+                    yield race
+
+
+def _race(lines: UnreachedLines, write: tuple[Expression, Way], read: tuple[Expression, Way]) -> Sight | None:
+    guard = next(it for it in write[1].conditions if it.by_rank)
+    writers = ranks_where(guard)
+    if writers is None or any(it.by_rank for it in read[1].conditions) or not _same_path(write[0], read[0]):
+        return None
+    for depth, first in enumerate(write[1].lines):
+        for inner, last in enumerate(read[1].lines):
+            if lines.program.is_ahead(first, last):
+                below = (*write[1].lines[:depth], *read[1].lines[:inner])
+                if any(_may_wait(lines, it.file, None) for it in below if _has_wait(lines, it)):
+                    return None
+                waits = _may_wait(lines, first.file, range((first.line or 0) + 1, last.line or 0), last)
+                if waits:
+                    return None
+                words = {"path": _path_text(read[0]), "ranks": who(writers).removeprefix("only ")}
+                evidence = Evidence(f"written where {guard.test.text}", where=write[0].where)
+                return Sight(read[0].where, words, (evidence,))
+            if first.function == last.function and first.file == last.file:
+                return None
+    return None
+
+
+def _has_wait(lines: UnreachedLines, where: Where) -> bool:
+    """Whether there is a collective in the function of a line."""
+    here = {(it.file.path, it.where.function) for it in lines.collectives}
+    return (where.file, where.function) in here
+
+
+def _may_wait(lines: UnreachedLines, path: str, between: range | None, home: Where | None = None) -> bool:
+    """Whether something between two lines of a function may wait for other ranks."""
+    file = lines.program.files.get(path)
+    if between is None or file is None or home is None:
+        return True
+    nodes = {it.node for it in lines.collectives}
+    scope = file.function_at(home.line)
+    for call in file.calls:
+        if call.lineno not in between or file.function_at(call.lineno) is not scope:
+            continue
+        inside = lines.program.loops.called_in(file, call)
+        if call in nodes or any(part in nodes for it in inside for part in ast.walk(it)):
+            return True
+        called = Expression(lines.program, file, call).called
+        own = {getattr(it, "name", "") for it in inside}
+        if not called or not all(is_pure(it) or it.startswith(_OF_PYTHON) or it in own for it in called):
+            return True
+    return False
+
+
+def _same_path(write: Expression, read: Expression) -> bool:
+    first, second = _path_of(write, CHECKPOINTS), _path_of(read, _LOADS)
+    texts = [_texts(it) for it in (first, second) if it is not None]
+    return len(texts) == 2 and bool(texts[0] & texts[1])
+
+
+def _texts(path: Expression) -> set[str]:
+    """What a path is, as far as it is written somewhere, or the very value it is a copy of."""
+    return {
+        repr(it.node.value)
+        if isinstance(it.node, ast.Constant)
+        else f"{it.file.path}:{it.node.lineno}:{it.text}"
+        for it in path.program.values(path)
+        if it is not None
+    }

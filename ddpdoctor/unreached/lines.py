@@ -1,0 +1,340 @@
+"""The lines of a program that no rank ran: what is called there, and whether ranks may decide about it differently."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ddpdoctor.model import Evidence, Where
+from ddpdoctor.program import Condition, Expression, Origin, Program, Source
+from ddpdoctor.program.known import GENERATORS, LOADERS, SEEDS, gathers
+from ddpdoctor.program.points import Context
+from ddpdoctor.program.signatures import name_called
+from ddpdoctor.program.ways import Way, ways_to
+from ddpdoctor.recorder.operations import OPERATIONS, Kind
+from ddpdoctor.unreached.ranks import SIZE, is_shut, ranks_where
+
+DDP = "torch.nn.parallel.DistributedDataParallel"
+JOINED_BY_ALL = frozenset(
+    {
+        DDP,
+        *("accelerate.Accelerator.wait_for_everyone", "accelerate.PartialState.wait_for_everyone"),
+        *("lightning.Fabric.barrier", "lightning.Trainer.strategy.barrier", "horovod.torch.barrier"),
+        "ignite.distributed.barrier",
+    }
+)
+"""What every rank has to call, beside the collectives of torch."""
+_GROUPS = ("group", "process_group", "pg")
+"""Arguments that name the ranks which take part."""
+_MOST_LINES = 6
+"""Of a path, that evidence lists."""
+_SIZES = frozenset({"size", "numel", "dim", "nelement", "__len__"})
+_SIZE_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device", "type", "is_cuda"})
+_KINDS = frozenset(
+    {"builtins.len", "builtins.isinstance", "builtins.hasattr", "builtins.type", "builtins.callable"}
+)
+_COLLECTIVES = frozenset(it.name for it in OPERATIONS if it.kind is not Kind.PAIR)
+_INTERESTING = frozenset(
+    {
+        *_COLLECTIVES,
+        *(name.rpartition(".")[2] for name in JOINED_BY_ALL),
+        "gather_for_metrics",
+        "reduce",
+        "broadcast",
+    }
+)
+"""How what is looked for is called, unless it is imported under another name."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """A condition that ranks may see differently."""
+
+    condition: Condition
+    part: Expression
+    """The part of it of which that follows."""
+    source: Source
+
+    @property
+    def text(self) -> str:
+        """As it is written, with what makes it so: ``not (rank != 0)``."""
+        text = self.condition.test.text
+        return text if self.condition.holds else f"not ({text})"
+
+    def evidence(self, because: str) -> tuple[Evidence, ...]:
+        """Where the value comes from, line by line."""
+        return (
+            Evidence(f"decided by {self.condition.test.text}: {because}", where=self.condition.at),
+            *path_of(self.source, self.condition.at),
+        )
+
+
+def path_of(source: Source, end: Where | None = None) -> tuple[Evidence, ...]:
+    """The lines from where a value begins to where it is used."""
+    if not source.path:
+        return ()
+    first, *through = [it for it in source.path if it != end] or list(source.path[:1])
+    begins = Evidence(f"begins with {source.name}", where=first)
+    return (begins, *(Evidence("goes on through this line", where=it) for it in through[:_MOST_LINES]))
+
+
+BECAUSE = {
+    Origin.RANK: "the number of the rank",
+    Origin.OWN_DATA: "a value of each rank's own data, which no collective made equal",
+    Origin.CLOCK: "the clock of each process",
+    Origin.RANDOM: "random numbers, which nothing seeds alike on all ranks",
+}
+"""Why ranks may see a condition differently."""
+
+
+class UnreachedLines:
+    """A program, less what ranks ran of it.
+
+    Args:
+        program: all of it.
+        reached: whether a rank came to a line.
+        ran: whether there was a run at all.
+    """
+
+    def __init__(
+        self, program: Program, reached: Callable[[Where], bool] = lambda _: False, *, ran: bool = False
+    ) -> None:
+        self.program, self._reached, self.ran = program, reached, ran
+        self._decisions: dict[tuple[ast.expr, Context | None], Decision | None] = {}
+        self._ways: dict[ast.AST, list[Way]] = {}
+
+    @property
+    def not_run(self) -> str:
+        """What to say of a line, in a sentence."""
+        return (
+            "No rank came to this line in the run; this follows from the source."
+            if self.ran
+            else "Nothing was run; this follows from the source."
+        )
+
+    def calls(
+        self, names: Collection[str], other: Callable[[str], bool] = lambda _: False
+    ) -> Iterator[Expression]:
+        """The calls of functions with these qualified names, or of which ``other`` is true."""
+        last = {name.rpartition(".")[2] for name in names}
+        yield from (
+            it for it in self._named(last) if not it.called.isdisjoint(names) or any(map(other, it.called))
+        )
+
+    def _named(self, last: Collection[str]) -> Iterator[Expression]:
+        """The calls whose function is spelled so, or imported as something else."""
+        for file in self.program.files.values():
+            others = {
+                alias.asname
+                for it in file.imports
+                for alias in it.names
+                if alias.asname and alias.name.rpartition(".")[2] in last
+            }
+            for call in file.calls:
+                if name_called(call) in last or name_called(call) in others:
+                    yield Expression(self.program, file, call)
+
+    def ways(self, call: Expression) -> list[Way]:
+        """The ways to a call on which there is a line that no rank ran."""
+        if call.node not in self._ways:
+            self._ways[call.node] = self._ways_to(call)
+        return [way for way in self._ways[call.node] if not all(map(self._reached, way.lines))]
+
+    def _ways_to(self, call: Expression) -> list[Way]:
+        return [it for it in ways_to(call) if not any(map(is_shut, it.conditions))]
+
+    def is_unreached(self, where: Where) -> bool:
+        """Whether no rank came to a line."""
+        return not self._reached(where)
+
+    @cached_property
+    def is_distributed(self) -> bool:
+        """Whether the program makes a process group by itself."""
+        return next(self.calls(("torch.distributed.init_process_group",)), None) is not None
+
+    @cached_property
+    def is_wrapped(self) -> bool:
+        """Whether it wraps a model for all ranks."""
+        return next(self.calls((DDP,)), None) is not None
+
+    @cached_property
+    def collectives(self) -> list[Expression]:
+        """The calls that every rank of the job has to make."""
+        found = self._named(_INTERESTING)
+        return [
+            it
+            for it in found
+            if any(gathers(name) or name in JOINED_BY_ALL for name in it.called) and not _names_a_group(it)
+        ]
+
+    @cached_property
+    def backwards(self) -> list[Expression]:
+        """The backwards of losses that wrapped models made."""
+        calls = self.calls_of_methods(("backward",)) if self.is_wrapped else ()
+        return [it for it in calls if self.is_joint(it)]
+
+    def is_joint(self, backward: Expression, way: Way | None = None) -> bool:
+        """Whether a wrapped model made the loss of a backward, where it is reached by one way."""
+        node = backward.node
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            return False
+        loss = replace(backward, node=node.func.value, context=way.context if way else None)
+        return any(map(_calls_model, loss.made_of(_is_detached)))
+
+    def calls_of_methods(self, names: Collection[str]) -> Iterator[Expression]:
+        """The calls of methods with these names."""
+        yield from (it for it in self._named(names) if it.owner is not None)
+
+    @cached_property
+    def meetings(self) -> list[Expression]:
+        """The calls at which ranks wait for each other."""
+        return [*self.collectives, *self.backwards]
+
+    @cached_property
+    def optimizer_steps(self) -> list[Expression]:
+        """The calls by which optimizers of torch change weights."""
+        calls = [it for it in self._named(("step",)) if it.owner is not None]
+        return [it for it in calls if it.owner is not None and any(map(_is_optimizer, it.owner.classes))]
+
+    @cached_property
+    def sends_weights(self) -> bool:
+        """Whether the program broadcasts anything by itself."""
+        return any("broadcast" in name for it in self.collectives for name in it.called)
+
+    # What ranks may see differently.
+
+    def decision(self, condition: Condition) -> Decision | None:
+        """The part of a condition that ranks may see differently; None where that does not follow from the source."""
+        for part in condition.test.parts():
+            key = part.node, part.context
+            if key not in self._decisions:
+                source = self.own_source(part)
+                self._decisions[key] = Decision(condition, part, source) if source else None
+            if (found := self._decisions[key]) is not None and not _is_for_each(condition, found):
+                return Decision(condition, found.part, found.source)
+        return None
+
+    def own_source(self, value: Expression) -> Source | None:
+        """Where a value begins that differs between ranks; None where that does not follow, or only in its size."""
+        origins = value.origins
+        if not origins.differs:
+            return None
+        kinds = self.program.kinds_without(value, _is_size)
+        by_rank = kinds <= {Origin.RANK, Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT}
+        own = (
+            (Origin.CLOCK, True),
+            (Origin.RANDOM, not self._seeds_alike),
+            (Origin.OWN_DATA, self._is_of_shards(value)),
+        )
+        found = (origin for origin, differs in own if differs and origin in kinds and not by_rank)
+        origin = next(found, Origin.RANK if Origin.RANK in kinds else None)
+        return origins.of(origin) if origin else None
+
+    @cached_property
+    def _seeds_alike(self) -> bool:
+        """Whether the program seeds anything by what may be equal on all ranks."""
+        last = {name.rpartition(".")[2] for name in (*SEEDS, *GENERATORS)} | {"set_seed", "seed_everything"}
+        return any(
+            not given.arguments or any(not self.program.origins(it).differs for it in given.arguments)
+            for given in self._named(last)
+        )
+
+    @cached_property
+    def seeds_apart(self) -> bool:
+        """Whether each rank draws other random numbers of torch: the rank seeds them."""
+        given = [it.argument(0, "seed") for it in self.calls(("torch.manual_seed",))]
+        return bool(given) and all(it is not None and it.origins.differs for it in given)
+
+    def _is_of_shards(self, value: Expression) -> bool:
+        """Whether the data that a value is made of is another on each rank: a loader without a sampler gives all ranks
+        the same, as long as it does not shuffle."""
+        loaders = [it for it in value.made_of(_is_size) if it.is_call and not it.called.isdisjoint(LOADERS)]
+        return not loaders or any(map(_divides, loaders))
+
+    @cached_property
+    def _by_rank(self) -> dict[tuple[str, str], list[frozenset[int] | None]]:
+        """The ranks that come to the collectives under conditions on the rank, by their files and operations."""
+        found: dict[tuple[str, str], list[frozenset[int] | None]] = defaultdict(list)
+        for call in self.collectives:
+            for way in ways_to(call):
+                limits = [ranks_where(it) for it in way.conditions if it.by_rank]
+                if limits:
+                    found[_operation(call)].append(_in_all(limits))
+        return found
+
+    def is_paired(self, call: Expression, decision: Decision) -> bool:
+        """Whether the ranks that do not come to a call may come to another one that it meets."""
+        condition = decision.condition
+        other = [_operation(it) for it in self._otherwise(condition)]
+        if decision.source.origin is not Origin.RANK:
+            return bool(other)
+        if _operation(call) in other:
+            return True
+        own = ranks_where(condition)
+        others = self._by_rank[_operation(call)]
+        return any(it != own and (own is None or it is None or not it <= own) for it in others)
+
+    def _otherwise(self, condition: Condition) -> list[Expression]:
+        """The calls that are made for all ranks where the condition is otherwise."""
+        nodes = {it.node: it for it in self.meetings}
+        return [nodes[it] for it in self.program.calls_otherwise(condition) if it in nodes]
+
+
+def _is_optimizer(name: str) -> bool:
+    return name.startswith("torch.optim.") and not name.startswith("torch.optim.lr_scheduler.")
+
+
+def _calls_model(value: Expression) -> bool:
+    return isinstance(value.node, ast.Call) and DDP in value.inner(value.node.func).classes
+
+
+def _is_detached(value: Expression) -> bool:
+    return value.method in ("detach", "item", "tolist", "numpy")
+
+
+def _is_for_each(condition: Condition, decision: Decision) -> bool:
+    """Whether a condition on the rank holds for another rank in each turn of a loop, or it is not known for which."""
+    if decision.source.origin is not Origin.RANK:
+        return False
+    ranks = ranks_where(condition)
+    return ranks is None or not 0 < len(ranks) < SIZE
+
+
+def _operation(call: Expression) -> tuple[str, str]:
+    return call.file.path, name_called(call.node) if isinstance(call.node, ast.Call) else ""
+
+
+def _in_all(sets: Sequence[frozenset[int] | None]) -> frozenset[int] | None:
+    known = [it for it in sets if it is not None]
+    return frozenset.intersection(*known) if len(known) == len(sets) else None
+
+
+def _names_a_group(call: Expression) -> bool:
+    given = (call.argument(None, name) for name in _GROUPS)
+    return any(it is not None and not isinstance(it.node, ast.Constant) for it in given)
+
+
+def _divides(loader: Expression) -> bool:
+    """Whether a loader reads other samples on each rank, or in another order."""
+    node = loader.node
+    if not isinstance(node, ast.Call) or any(it.arg is None for it in node.keywords) or len(node.args) > 2:
+        return False
+    given = {it.arg: it.value for it in node.keywords}
+    shuffle = given.get("shuffle")
+    shuffles = isinstance(shuffle, ast.Constant) and shuffle.value is True
+    return shuffles or any(
+        not isinstance(given.get(name, ast.Constant(None)), ast.Constant) for name in _SAMPLERS
+    )
+
+
+_SAMPLERS = ("sampler", "batch_sampler")
+
+
+def _is_size(value: Expression) -> bool:
+    node = value.node
+    if isinstance(node, ast.Attribute):
+        return node.attr in _SIZE_ATTRIBUTES
+    return value.is_call and (value.method in _SIZES or not value.called.isdisjoint(_KINDS))

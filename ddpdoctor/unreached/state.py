@@ -1,0 +1,98 @@
+"""What a resume leaves out of what was saved, and devices that are numbered by the global rank."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ddpdoctor.model import Evidence
+from ddpdoctor.program import Expression, Origin, Source
+from ddpdoctor.program.known import is_schedule
+from ddpdoctor.unreached.lines import UnreachedLines, path_of
+from ddpdoctor.unreached.sights import Sight
+
+_OF_ALL_HOSTS = ("torch.distributed.get_rank", "os.environ['RANK']", "os.environ['SLURM_PROCID']")
+"""What gives the number of a rank among those of all hosts."""
+
+
+def left_out(lines: UnreachedLines) -> Iterator[Sight]:
+    """The states of optimizers, schedulers and scalers that are saved, and that a resume which goes on to count does
+    not read."""
+    loads = [it for it in lines.calls(("torch.load",)) if lines.ways(it) or lines.is_unreached(it.where)]
+    reads = _keys_read(lines) if loads else None
+    for save in lines.calls(("torch.save",)) if reads is not None else ():
+        value = save.argument(0, "obj")
+        parts = dict(_parts(value)) if value is not None else {}
+        known = [it for it in parts if it in reads]  # type: ignore[operator]
+        counts = [it for it in known if not _is_state(parts[it]) and _is_number(parts[it])]
+        if not counts or not any(map(_is_state, (parts[it] for it in known))):
+            continue
+        for key, part in parts.items():
+            if key not in reads and _keeps_state(part):  # type: ignore[operator]
+                read = ", ".join(known)
+                evidence = (Evidence(f"saved here; read are {read}", where=part.where),)
+                yield Sight(loads[0].where, {"key": repr(key)}, evidence)
+
+
+def _parts(value: Expression) -> Iterator[tuple[str, Expression]]:
+    """The values of the dictionary that is saved, by key."""
+    for end in value.program.values(value):
+        if end is not None and isinstance(end.node, ast.Dict):
+            for key, part in zip(end.node.keys, end.node.values, strict=True):
+                if isinstance(key, ast.Constant):
+                    yield str(key.value), end.inner(part)
+
+
+def _is_state(value: Expression) -> bool:
+    return value.method == "state_dict"
+
+
+def _is_number(value: Expression) -> bool:
+    """Whether it is counted by a loop, as an epoch or a step is, or made of such a number."""
+    return any(it is None for it in value.program.values(value)) or value.origins.known
+
+
+def _keeps_state(value: Expression) -> bool:
+    owner = value.owner if _is_state(value) else None
+    return owner is not None and any(
+        (it.startswith("torch.optim.") and "swa" not in it) or is_schedule(it) or it.endswith(".GradScaler")
+        for it in owner.classes
+    )
+
+
+def _keys_read(lines: UnreachedLines) -> set[str] | None:
+    """The constants by which the program reads dictionaries; None where it goes over one as a whole."""
+    found: set[str] = set()
+    for file in lines.program.files.values():
+        for node in file.scopes:
+            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                if not isinstance(node.slice, ast.Constant):
+                    if any(it.origin is Origin.FILES for it in _sources(lines, file.path, node.value)):
+                        return None
+                else:
+                    found.add(str(node.slice.value))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in ("get", "pop") and node.args and isinstance(node.args[0], ast.Constant):
+                    found.add(str(node.args[0].value))
+                elif node.func.attr in ("items", "values", "keys") and any(
+                    it.origin is Origin.FILES for it in _sources(lines, file.path, node.func.value)
+                ):
+                    return None
+    return found
+
+
+def _sources(lines: UnreachedLines, path: str, node: ast.expr) -> tuple[Source, ...]:
+    return Expression(lines.program, lines.program.files[path], node).origins.sources
+
+
+def devices_by_rank(lines: UnreachedLines) -> Iterator[Sight]:
+    """The unreached calls that choose a GPU by the global rank."""
+    for call in lines.calls(("torch.cuda.set_device", "torch.device")):
+        number = call.argument(0, "device")
+        if number is None or not lines.ways(call):
+            continue
+        sources = number.origins.sources
+        ranks = [it for it in sources if it.origin is Origin.RANK]
+        divided = any(isinstance(getattr(it.node, "op", None), ast.Mod) for it in number.made_of())
+        if ranks and not divided and all(it.name in _OF_ALL_HOSTS for it in ranks):
+            yield Sight(call.where, {"name": ranks[0].name}, path_of(ranks[0], call.where), certain=False)

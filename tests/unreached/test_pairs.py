@@ -1,0 +1,160 @@
+"""A bug on a line that a short run does not reach is found from the source; its right twin is left alone.
+
+The files of ``pairs/`` hold scripts, each headed by its name. A line that ends with ``#-`` is only in the wrong one,
+with ``#+`` only in the right one. The finding is at a line that is only in the wrong one, or ends with ``#!``.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor import registry
+from ddpdoctor.judge import judge
+from ddpdoctor.model import Finding, Source
+from ddpdoctor.program import Program
+from ddpdoctor.unreached.lines import UnreachedLines
+
+PAIRS = Path(__file__).parent / "pairs"
+HEAD = """\
+import argparse, contextlib, json, math, os, random, time
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from parts import Net, samples, shard, whole
+"""
+
+
+@dataclass
+class Pair:
+    """A script with a bug, and the same without."""
+
+    name: str
+    code: str
+    files: dict[str, list[str]] = field(default_factory=dict)
+
+    def write(self, folder: Path, *, right: bool) -> set[tuple[str, int]]:
+        """One of both; the lines at which the finding may be."""
+        (folder / "parts.py").write_text((PAIRS / "parts.py").read_text())
+        marked = set()
+        for name, texts in self.files.items():
+            written = HEAD.splitlines() if texts else []
+            for text in texts:
+                code, _, mark = text.partition("  #")
+                if not (set(mark) <= set("-+!")):
+                    code, mark = text, ""
+                if ("-" if right else "+") in mark:
+                    continue
+                written.append(code)
+                if mark:
+                    marked.add((name, len(written)))
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join(written) + "\n")
+        return marked
+
+
+def read_pairs() -> Iterator[Pair]:
+    for file in sorted(PAIRS.glob("*.txt")):
+        lines: list[str] = []
+        for text in file.read_text().splitlines():
+            if text.startswith("##### "):
+                *code, name = text.split()[1:]
+                pair = Pair(name, code[0] if code else file.stem.upper(), {"train.py": (lines := [])})
+                yield pair
+            elif text.startswith("=== "):
+                lines = pair.files[text.removeprefix("=== ")] = []
+            else:
+                lines.append(text)
+
+
+ALL = list(read_pairs())
+
+
+def judged(script: Path) -> list[Finding]:
+    lines = UnreachedLines(Program(str(script)))
+    verdicts = judge(Source.CODE, registry.select(Source.CODE), lines, pytest.fail)
+    return [finding for verdict in verdicts for finding in verdict.findings]
+
+
+@pytest.mark.parametrize("pair", ALL, ids=lambda pair: f"{pair.code}-{pair.name}")
+def test_a_bug_on_a_line_that_is_not_reached_is_found_from_the_source(pair, tmp_path):
+    marked = pair.write(tmp_path, right=False)
+    found = judged(tmp_path / "train.py")
+    places = [(it.code, Path(it.where.file).relative_to(tmp_path).as_posix(), it.where.line) for it in found]
+    assert {(pair.code, *mark) for mark in marked} & set(places), places
+    assert {it.code for it in found} == {pair.code}
+
+
+@pytest.mark.parametrize("pair", ALL, ids=lambda pair: f"{pair.code}-{pair.name}")
+def test_its_right_twin_is_left_alone(pair, tmp_path):
+    pair.write(tmp_path, right=True)
+    assert judged(tmp_path / "train.py") == []
+
+
+def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "ddpdoctor", "check", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
+
+
+def pair_named(name: str) -> Pair:
+    return next(it for it in ALL if it.name == name)
+
+
+def test_a_script_is_judged_without_a_run(tmp_path):
+    pair = pair_named("patience_in_an_object")
+    pair.write(tmp_path, right=False)
+    done = check(tmp_path, "--no-run", "train.py")
+    assert done.returncode == 1, done.stderr
+    assert "warn[DD308]" in done.stdout
+    assert "begins with torch.utils.data.DataLoader" in done.stdout
+    github = check(tmp_path, "--no-run", "--format", "github", "train.py").stdout
+    assert "::warning file=train.py,line=" in github
+    sarif = json.loads(check(tmp_path, "--no-run", "--format", "sarif", "train.py").stdout)
+    assert [it["ruleId"] for it in sarif["runs"][0]["results"]] == ["DD308"]
+    assert check(tmp_path, "--no-run", "--ignore", "DD308", "train.py").returncode == 0
+
+
+def test_several_scripts_are_judged_without_a_run(tmp_path):
+    for name, right in (("first_of_the_window", False), ("read_at_once", True)):
+        (tmp_path / name).mkdir()
+        pair_named(name).write(tmp_path / name, right=right)
+    done = check(
+        tmp_path, "--no-run", "--format", "json", "first_of_the_window/train.py", "read_at_once/train.py"
+    )
+    assert [it["code"] for it in json.loads(done.stdout)["findings"]] == ["DD202"]
+
+
+def test_what_cannot_be_judged_without_a_run_is_refused(tmp_path):
+    assert "--no-run requires a script" in check(tmp_path, "--no-run").stderr
+    assert "does not exist" in check(tmp_path, "--no-run", "absent.py").stderr
+
+
+RUN = (
+    "mean_for_a_report_of_one_rank",
+    "read_at_once",
+    "saved_by_all_at_the_end",
+    "weights_drawn_anew",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUN)
+def test_a_run_judges_the_lines_that_it_did_not_reach(name, tmp_path):
+    pair = pair_named(name)
+    pair.write(tmp_path, right=False)
+    done = check(tmp_path, "--nproc", "2", "--select", f"{pair.code},run", "--format", "json", "train.py")
+    found = [it for it in json.loads(done.stdout)["findings"] if it["code"] == pair.code]
+    assert found, done.stderr
+    assert "No rank came to this line" in found[0]["evidence"][0]["text"]
+    pair.write(tmp_path, right=True)
+    done = check(tmp_path, "--nproc", "2", "--select", f"{pair.code},run", "--format", "json", "train.py")
+    assert [it for it in json.loads(done.stdout)["findings"] if it["code"] == pair.code] == []
