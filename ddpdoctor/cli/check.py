@@ -12,6 +12,7 @@ from ddpdoctor.cli.report_output import ReportOutput
 from ddpdoctor.cli.request import Request, request_of
 from ddpdoctor.model import Report
 from ddpdoctor.progress import Progress
+from ddpdoctor.report.comparison import compared
 
 if TYPE_CHECKING:
     from ddpdoctor.cli.fix import Fixing
@@ -23,13 +24,24 @@ def run_check(options: CheckOptions) -> int:
     Raises:
         UsageError: an option asks for what cannot be.
     """
+    earlier = _earlier(options)
     request, output = request_of(options), ReportOutput(options)
     with Progress(quiet=options.quiet) as progress:
         report = examined(replace(request, follow=output.follow(progress.hide)), progress)
-    if is_reported_elsewhere(report):
-        return report.exit_status
+        if is_reported_elsewhere(report):
+            return report.exit_status
+        if earlier and options.compare:
+            report = compared(examine(earlier, progress), report, options.compare)
     output.write(report)
     return report.exit_status
+
+
+def _earlier(options: CheckOptions) -> Request | None:
+    """The run that is compared with, judged by the same checks."""
+    if options.compare is None:
+        return None
+    shared = {name: getattr(options, name) for name in ("select", "ignore", "format", "output", "quiet")}
+    return request_of(CheckOptions(**shared, trace=options.compare))
 
 
 def examined(request: Request, progress: Progress) -> Report:

@@ -348,6 +348,7 @@ class CheckOptions(PatchOptions, RunOptions):
     exact: bool = _flag("Compare gradients with those of one process.", "--exact")
     no_fork: bool = _flag("Start the bundled trainer by torchrun.", "--no-fork")
     trace: str | None = _text("FOLDER...", "Judge a run again, from its kept folders.")
+    compare: str | None = _text("FOLDER", "Compare with an earlier run, from its kept folder.")
     checkpoint_dir: str | None = _text("FOLDER", "Where checkpoints go. [default: /tmp]")
     timeout: float | None = _seconds(None, "Of the whole check. [default: 300; none with --full]")
     keep_files: bool = _flag("Keep the files that the script writes.", "--keep-files")
