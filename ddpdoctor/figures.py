@@ -6,13 +6,15 @@ no more rows than a person looks at: who makes it of many ranks chooses the ones
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 MOST_ROWS = 32
 """Of a figure with a row for each rank."""
+
+T = TypeVar("T")
 
 
 class Tone(str, Enum):
@@ -59,6 +61,25 @@ class Row:
     """Behind the strip: a total, or how it ended."""
     marked: bool = False
     """Whether a finding is about it."""
+
+
+def side_by_side(*parts: tuple[float, Tone, str] | tuple[float, Tone, str, float]) -> tuple[Span, ...]:
+    """Parts one behind the other, from 0: the length of each, its tone, what it is, its shade; none without length."""
+    spans: list[Span] = []
+    end = 0.0
+    for length, *what in parts:
+        if length > 0:
+            spans.append(Span(end, end + length, *what))
+            end += length
+    return tuple(spans)
+
+
+def cells(
+    columns: Sequence[T], cell: Callable[[T], tuple[Tone, str] | tuple[Tone, str, float] | None]
+) -> tuple[Span, ...]:
+    """A row of a matrix: the tone of each column's cell, what it is, and its shade; None for none."""
+    known = ((number, cell(column)) for number, column in enumerate(columns))
+    return tuple(Span(number, number + 1, *what) for number, what in known if what)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ddpdoctor.bench.results import Results, Scaling, Split
 from ddpdoctor.bench.setting import OPERATIONS
 from ddpdoctor.bench.verdict import limit
-from ddpdoctor.figures import Figure, Lines, Row, Section, Series, Span, Strips, Tone
+from ddpdoctor.figures import Figure, Lines, Row, Section, Series, Span, Strips, Tone, side_by_side
 from ddpdoctor.text import duration, plural, size
 
 _PARTS = (
@@ -46,21 +46,21 @@ def _efficiency(results: Results) -> Lines:
 
 def _steps(results: Results) -> Strips:
     rows = tuple(
-        Row(plural(split.ranks, "rank"), tuple(_spans(split)), duration(split.total))
-        for split in results.splits
+        Row(plural(split.ranks, "rank"), _spans(split), duration(split.total)) for split in results.splits
     )
     end = max(split.total for split in results.splits)
     return Strips("Where a training step goes", rows, end=end, unit="s", legend=_LEGEND)
 
 
-def _spans(split: Split) -> Iterator[Span]:
-    begin = 0.0
-    for name, tone, shade in _PARTS:
-        seconds = getattr(split, name)
-        if seconds > 0:
-            words = {"exposed": "averaging gradients", "other": "waiting"}.get(name, name)
-            yield Span(begin, begin + seconds, tone, f"{words}: {duration(seconds)}", shade)
-            begin += seconds
+def _spans(split: Split) -> tuple[Span, ...]:
+    words = {"exposed": "averaging gradients", "other": "waiting"}
+    lengths = ((getattr(split, name), name, tone, shade) for name, tone, shade in _PARTS)
+    return side_by_side(
+        *(
+            (length, tone, f"{words.get(name, name)}: {duration(length)}", shade)
+            for length, name, tone, shade in lengths
+        )
+    )
 
 
 def _buckets(results: Results) -> Iterator[Lines]:

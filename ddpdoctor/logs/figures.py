@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
-from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Table, Tone, chosen, of_many
+from ddpdoctor.figures import Figure, Row, Section, Strips, Table, Tone, cells, chosen, of_many
 from ddpdoctor.logs.nccl_facts import JobFacts
 from ddpdoctor.logs.nccl_output import Link, as_evidence
 from ddpdoctor.text import fold_ranks
@@ -40,7 +41,7 @@ def _transports(links: Iterable[Link]) -> Iterator[Strips]:
     ranks = chosen(known)
     yield Strips(
         "Transport by pair of ranks",
-        tuple(Row(f"from rank {rank}", tuple(_cells(rank, ranks, used))) for rank in ranks),
+        tuple(Row(f"from rank {rank}", cells(ranks, partial(_cell, used, rank))) for rank in ranks),
         end=float(len(ranks)),
         columns=tuple(f"{rank}" for rank in ranks),
         legend=tuple((tone, text) for n, (_, tone, text) in enumerate(_TRANSPORTS) if n in used.values()),
@@ -48,11 +49,11 @@ def _transports(links: Iterable[Link]) -> Iterator[Strips]:
     )
 
 
-def _cells(rank: int, ranks: Iterable[int], used: Mapping[tuple[int, int], int]) -> Iterator[Span]:
-    for column, other in enumerate(ranks):
-        if (rank, other) in used:
-            _, tone, text = _TRANSPORTS[used[rank, other]]
-            yield Span(column, column + 1, tone, f"rank {rank} to {other}, {text}")
+def _cell(used: Mapping[tuple[int, int], int], rank: int, other: int) -> tuple[Tone, str] | None:
+    if (kind := used.get((rank, other))) is None:
+        return None
+    _, tone, text = _TRANSPORTS[kind]
+    return tone, f"rank {rank} to {other}, {text}"
 
 
 def _facts(facts: JobFacts) -> Iterator[Table]:

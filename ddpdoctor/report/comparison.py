@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Table, Tone
+from ddpdoctor.figures import Figure, Row, Section, Strips, Table, Tone, side_by_side
 from ddpdoctor.model import Finding, Level, Outcome, Report
 from ddpdoctor.report.detail import ranks_of_run, verdict
 from ddpdoctor.text import duration, listing, shorten
@@ -99,8 +99,6 @@ def _row(name: str, figure: Strips) -> Row:
     for row in figure.rows:
         for span in row.spans:
             seconds[span.tone] = seconds.get(span.tone, 0.0) + (span.end - span.begin) / len(figure.rows)
-    words, spans, begin = dict(figure.legend), [], 0.0
-    for tone, length in seconds.items():
-        spans.append(Span(begin, begin + length, tone, f"{words[tone]}: {duration(length)}"))
-        begin += length
-    return Row(name, tuple(spans), duration(begin))
+    words = dict(figure.legend)
+    parts = ((length, tone, f"{words[tone]}: {duration(length)}") for tone, length in seconds.items())
+    return Row(name, side_by_side(*parts), duration(sum(seconds.values())))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import permutations
 from pathlib import PurePath
 
-from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Tone, chosen, of_many
+from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Tone, cells, chosen, of_many, side_by_side
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
@@ -77,7 +78,9 @@ def _coverage(rounds: Sequence[SharedPass], samples: int) -> Strips:
         drawn = Counter(index for indices in (shared.indices or {}).values() for index in indices)
         once = sum(count == 1 for count in drawn.values())
         parts = (once, len(drawn) - once, max(0, samples - len(drawn)))
-        rows.append(Row(f"pass {number}", tuple(_parts(parts)), _in_words(shared, before, parts)))
+        counts = zip(parts, _COVERAGE, strict=True)
+        spans = ((count, tone, f"{plural(count, 'sample')} {text}") for count, (tone, text) in counts)
+        rows.append(Row(f"pass {number}", side_by_side(*spans), _in_words(shared, before, parts)))
     note = _even(rounds[0])
     return Strips(
         f"Samples drawn in {_name(rounds[0])}",
@@ -104,35 +107,22 @@ def _orders(rounds: Sequence[SharedPass]) -> Iterator[Strips]:
     if any(again):
         highest = max(max(order, default=0) for order in orders) or 1
         length = max(map(len, orders))
-        rows = (
-            Row(
-                f"pass {number}",
-                tuple(_in_order(order, highest, tone)),
-                "the same order again" if same else "",
+
+        def row(number: int) -> Row:
+            tone = Tone.BAD if again[number] else Tone.GOOD
+            spans = cells(
+                orders[number][:MOST_PARTS],
+                lambda index: (tone, f"sample {index}", 0.15 + 0.85 * index / highest),
             )
-            for number, (order, same) in enumerate(zip(orders, again, strict=True))
-            for tone in [Tone.BAD if same else Tone.GOOD]
-        )
+            return Row(f"pass {number}", spans, "the same order again" if again[number] else "")
+
         yield Strips(
             f"Order of the samples of rank {rank} in {_name(rounds[0])}",
-            tuple(rows),
+            tuple(map(row, range(len(orders)))),
             end=float(min(length, MOST_PARTS)),
             unit="samples",
             note="The darker, the higher is a sample's index. Passes that look alike have the same order.",
         )
-
-
-def _in_order(order: Sequence[int], highest: int, tone: Tone) -> Iterator[Span]:
-    for at, index in enumerate(order[:MOST_PARTS]):
-        yield Span(at, at + 1, tone, f"sample {index}", 0.15 + 0.85 * index / highest)
-
-
-def _parts(parts: Sequence[int]) -> Iterator[Span]:
-    begin = 0
-    for count, (tone, text) in zip(parts, _COVERAGE, strict=True):
-        if count:
-            yield Span(begin, begin + count, tone, f"{plural(count, 'sample')} {text}")
-            begin += count
 
 
 def _in_words(shared: SharedPass, before: SharedPass | None, parts: Sequence[int]) -> str:
@@ -172,20 +162,17 @@ def _overlap(shared: SharedPass) -> Strips | None:
     if not any(value > padding for value in share.values()):
         return None
     what = "samples" if shared.indices is not None else "first batches"
+
+    def cell(rank: int, other: int) -> tuple[Tone, str, float] | None:
+        if (part := share.get((rank, other))) is None:
+            return None
+        about = f"{part:.0%} of the {what} of rank {rank} are drawn by rank {other}, too"
+        return Tone.BAD, about, part
+
     rows = tuple(
         Row(
             f"rank {rank}",
-            tuple(
-                Span(
-                    column,
-                    column + 1,
-                    Tone.BAD,
-                    f"{share[rank, other]:.0%} of the {what} of rank {rank} are drawn by rank {other}, too",
-                    share[rank, other],
-                )
-                for column, other in enumerate(ranks)
-                if (rank, other) in share
-            ),
+            cells(ranks, partial(cell, rank)),
             f"up to {max((share.get((rank, other), 0.0) for other in ranks), default=0.0):.0%}",
         )
         for rank in ranks
@@ -223,7 +210,7 @@ def _batches_by_rank(shared: SharedPass) -> Strips:
     rows = tuple(
         Row(
             f"rank {rank}",
-            tuple(_batch_spans(shared.passes[rank].drawn, batches[rank])),
+            _batch_spans(shared.passes[rank].drawn, batches[rank]),
             plural(batches[rank], "batch"),
             marked=rank in few and len(few) < len(batches),
         )
@@ -244,8 +231,9 @@ def _batches_by_rank(shared: SharedPass) -> Strips:
     )
 
 
-def _batch_spans(drawn: int, batches: int) -> Iterator[Span]:
-    if drawn:
-        yield Span(0, min(drawn, batches), Tone.WORK, f"{plural(drawn, 'batch')} drawn")
-    if batches > drawn:
-        yield Span(drawn, batches, Tone.OTHER, f"{plural(batches - drawn, 'batch')} not drawn")
+def _batch_spans(drawn: int, batches: int) -> tuple[Span, ...]:
+    left = batches - drawn
+    return side_by_side(
+        (min(drawn, batches), Tone.WORK, f"{plural(drawn, 'batch')} drawn"),
+        (left, Tone.OTHER, f"{plural(left, 'batch')} not drawn"),
+    )

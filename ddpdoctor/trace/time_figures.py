@@ -10,7 +10,7 @@ from pathlib import PurePath
 
 from ddpdoctor.blame.hang_analysis import HangAnalysis
 from ddpdoctor.blame.wording import doing
-from ddpdoctor.figures import Row, Span, Strips, Tone, chosen, of_many
+from ddpdoctor.figures import Row, Span, Strips, Tone, chosen, of_many, side_by_side
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Backward, Collective
@@ -122,7 +122,7 @@ def step_parts(trace: Trace, culprits: Sequence[int]) -> Strips | None:
     shown = chosen(sorted(steps), [*culprits, *by_work])
     whole = {rank: sum(by_tone.values()) for rank, by_tone in parts.items()}
     rows = tuple(
-        Row(f"rank {rank}", tuple(_side_by_side(parts[rank])), duration(whole[rank]), marked=rank in culprits)
+        Row(f"rank {rank}", _spans_of(parts[rank]), duration(whole[rank]), marked=rank in culprits)
         for rank in shown
     )
     note = f"Averages of {len(steps[shown[0]])} steps. {of_many(shown, sorted(steps))}".strip()
@@ -147,12 +147,10 @@ def _parts(steps: Mapping[int, Sequence[TrainingStep]]) -> dict[int, dict[Tone, 
     }
 
 
-def _side_by_side(parts: Mapping[Tone, float]) -> Iterator[Span]:
-    begin = 0.0
-    for tone, seconds in parts.items():
-        if seconds > 0:
-            yield Span(begin, begin + seconds, tone, f"{_WORDS[tone]}: {duration(seconds)}")
-            begin += seconds
+def _spans_of(parts: Mapping[Tone, float]) -> tuple[Span, ...]:
+    return side_by_side(
+        *((length, tone, f"{_WORDS[tone]}: {duration(length)}") for tone, length in parts.items())
+    )
 
 
 def _waits(recordings: Mapping[int, Recording]) -> dict[int, dict[int, float]]:

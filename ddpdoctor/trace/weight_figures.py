@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Span, Strips, Tone
+from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Strips, Tone, cells
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -59,30 +59,30 @@ def _all_equal(group: Group, compared: Sequence[Update]) -> str:
 
 def _matrix(group: Group, compared: Sequence[Update]) -> Strips | None:
     """Parameters by steps; None where they stay equal."""
-    shown = _some(compared)
-    cells = {update.index: _states(update) for update in shown}
-    columns = list(cells)
-    apart = {key for states in cells.values() for key, tone in states.items() if tone is not Tone.GOOD}
+    shown = {update.index: update for update in _some(compared)}
+    states = {index: _states(update) for index, update in shown.items()}
+    apart = {key for tones in states.values() for key, tone in tones.items() if tone is not Tone.GOOD}
     if not apart:
         return None
-    order = list(dict.fromkeys(key for states in cells.values() for key in states))
-    first = {key: next(c for c in columns if cells[c].get(key, Tone.GOOD) is not Tone.GOOD) for key in apart}
+    order = list(dict.fromkeys(key for tones in states.values() for key in tones))
+    first = {
+        key: next(n for n, tones in states.items() if tones.get(key, Tone.GOOD) is not Tone.GOOD)
+        for key in apart
+    }
     rows = [
         *sorted(apart, key=lambda key: (first[key], order.index(key))),
         *(k for k in order if k not in apart),
     ]
+
+    def row(key: str) -> Row:
+        spans = cells(list(shown), lambda index: _cell(key, states[index].get(key), shown[index]))
+        return Row(key, spans, f"since step {first[key]}" if key in first else "")
+
     return Strips(
         f"Parameters of {ranks_phrase(group)} after each step",
-        tuple(
-            Row(
-                key,
-                tuple(_row(key, cells, columns, compared)),
-                f"since step {first[key]}" if key in first else "",
-            )
-            for key in rows[:MOST_PARAMETERS]
-        ),
-        end=float(len(columns)),
-        columns=tuple(map(str, columns)),
+        tuple(map(row, rows[:MOST_PARAMETERS])),
+        end=float(len(shown)),
+        columns=tuple(map(str, shown)),
         legend=_LEGEND,
         note=_note(compared, apart, rows),
     )
@@ -104,18 +104,11 @@ def _states(update: Update) -> dict[str, Tone]:
     return {key: Tone.BAD if key in weights else Tone.WAIT if key in gradients else Tone.GOOD for key in keys}
 
 
-def _row(
-    key: str, cells: Mapping[int, Mapping[str, Tone]], columns: Sequence[int], compared: Sequence[Update]
-) -> Iterator[Span]:
-    by_index = {update.index: update for update in compared}
-    words = dict(_LEGEND)
-    for number, column in enumerate(columns):
-        tone = cells[column].get(key)
-        if tone is not None:
-            about = f"{key}, step {column}: {words[tone]}"
-            if tone is Tone.BAD:
-                about += f"; {_camps(key, by_index[column])}"
-            yield Span(number, number + 1, tone, about)
+def _cell(key: str, tone: Tone | None, update: Update) -> tuple[Tone, str] | None:
+    if tone is None:
+        return None
+    apart = f"; {_camps(key, update)}" if tone is Tone.BAD else ""
+    return tone, f"{key}, step {update.index}: {dict(_LEGEND)[tone]}{apart}"
 
 
 def _camps(key: str, update: Update) -> str:
