@@ -8,7 +8,7 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.patches.no_sync import counted
-from ddpdoctor.fix.reading import calls
+from ddpdoctor.fix.reading import calls, calls_of_wrappers
 from ddpdoctor.fix.source import Node, Source
 
 cures = ("DD202",)
@@ -22,13 +22,31 @@ def apply(case: Case) -> str:
     block = source.block(statement)
     flags = [it for it in (*source.before(statement), statement) if _sets_flag(it)]
     if flags:
-        source.move_before(flags[-1], block[0])
+        forwards = [it for it in block[: block.index(statement) + 1] if calls_of_wrappers(source, it)]
+        if any(it.lineno > flags[-1].lineno for it in forwards):
+            source.replace(flags[-1].value, _is_last(source, statement))
+            return f"{_FLAG} for the last micro-batch"
+        source.move_before(flags[-1], forwards[0] if forwards else block[0])
         return f"{_FLAG} set before the forward"
     for around in (statement, *source.above(statement)):
         if isinstance(around, ast.With) and calls(source, "no_sync", within=around.items[0].context_expr):
             _mend(source, around)
             return "no_sync for all micro-batches but the last"
     raise CannotPatch("the backward is under no no_sync in this function")
+
+
+def _is_last(source: Source, backward: Node) -> str:
+    """Whether a micro-batch is the last of its window: what the update is under, or the last round of the loop."""
+    steps = [
+        it for it in source.block(backward) if isinstance(it, ast.If) and calls(source, "step", within=it)
+    ]
+    if steps:
+        return source.code(steps[0].test)
+    loop = source.enclosing(backward, ast.For)
+    name, count = counted(source, loop) if loop is not None else ("", "")
+    if name in ("", "_"):
+        raise CannotPatch("the loop over micro-batches does not count them")
+    return f"{name} + 1 == {count}"
 
 
 def _sets_flag(statement: Node) -> bool:
