@@ -286,6 +286,17 @@ def test_host_group_and_script_then_the_same_from_its_folder(kept: Kept) -> None
         assert shown_there in page
 
 
+def test_a_run_compared_with_an_earlier_one(kept: Kept) -> None:
+    again = kept.again("--compare", str(kept.folder), "--format", "html", "--output", "both.html")
+    assert again.report["run"]["compared"] == {"gone": [], "new": [], "still_there": ["DD103"]}
+    page = (kept.project / "both.html").read_text()
+    for shown_there in ("Before and after", "still there", "Before: Who saw which data"):
+        assert shown_there in page
+    refused = kept.again("--compare", "absent")
+    assert refused.status == 2
+    assert "'absent' is not a run folder" in refused.err
+
+
 def test_silenced_by_a_comment_and_by_the_configuration(kept: Kept) -> None:
     text, configuration = kept.script.read_text(), kept.project / "pyproject.toml"
     try:
