@@ -5,7 +5,8 @@ from ddpdoctor.frameworks import CALLED_BY_ALL
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
-from ddpdoctor.model import Finding, Judgement, Passed
+from ddpdoctor.model import Finding, Judgement, Passed, Where
+from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.hang_check import HangCheck
@@ -17,6 +18,12 @@ from ddpdoctor.unreached.sights import judge
 
 _FIX_FORWARD = "model.module(x)     # the module without DDP: its forward waits for no rank"
 _FIX_CALL = "call it on every rank, outside the condition on the rank\nif rank == 0:\n    ...    # no collectives here"
+
+_FIX_DECISION = (
+    "call it on every rank, or decide on one for all of them:\n"
+    "decision = torch.tensor(float(condition))    # this rank's\ndist.broadcast(decision, src=0)\n"
+    "if decision.item():\n    ...    # the collective"
+)
 
 
 class CollectiveOnSomeRanks(HangCheck):
@@ -63,7 +70,11 @@ class CollectiveOnSomeRanks(HangCheck):
         leads = shown_at("called under a condition on the rank", cause.led_by)
         return self.fail(
             f"only {ranks} called {cause.call}{instead}",
-            fix=_FIX_FORWARD if cause.of_forward else _FIX_CALL,
+            fix=_FIX_FORWARD
+            if cause.of_forward
+            else _FIX_DECISION
+            if _is_decided(cause.where)
+            else _FIX_CALL,
             **{**cause_fields(cause), "evidence": (*leads, *cause.states)},
         )
 
@@ -90,3 +101,12 @@ class CollectiveOnSomeRanks(HangCheck):
 
     def examine_code(self, lines: UnreachedLines) -> Judgement:
         return judge(self, lines, called_by_some(lines), "{ranks} would call {what}, under {test}")
+
+
+def _is_decided(where: Where | None) -> bool:
+    """Whether what leads to a call is a condition, and none on the rank."""
+    program = Program.holding(where) if where else None
+    conditions = program.conditions_leading_to(where) if program and where else []
+    return any(not it.test.origins.only(Origin.ENVIRONMENT) for it in conditions) and not any(
+        Origin.RANK in it.test.origins.kinds for it in conditions
+    )

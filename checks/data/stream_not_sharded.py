@@ -9,6 +9,14 @@ ENOUGH = 4
 """Samples in common from which it is no accident; a quarter of those that were seen, for a stream that is shuffled."""
 
 
+_ONE_ORDER = "rng = random.Random(seed + epoch)    # on all ranks one order, before samples are divided\n"
+_DIVIDE = (
+    "info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
+    "first = dist.get_rank() * workers + worker\n"
+    "yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)"
+)
+
+
 class StreamNotSharded(Check):
     """A stream of samples is not divided among the ranks.
 
@@ -53,14 +61,21 @@ class StreamNotSharded(Check):
 
     def _same(self, shared: SharedPass) -> Finding:
         batches_seen = min(len(pass_.content) for pass_ in shared.passes.values())
-        batches = plural(batches_seen, "batch") if shared.same_batches else "samples"
+        common, first = _common(shared)
+        what = plural(batches_seen, "batch") if shared.same_batches else "samples"
+        ranks, count = ranks_phrase(shared.ranks), len(shared.members)
+        is_part = not shared.same_batches and len(common) < first
         return self.fail(
-            f"{ranks_phrase(shared.ranks)} get the same first {batches} from the stream {shared.loader.dataset}",
-            why="A sampler cannot divide an IterableDataset, and this one yields the same samples to every rank. "
-            f"{len(shared.members)} ranks do {len(shared.members)} times the work of one and learn no more from it.",
-            fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
-            "first = dist.get_rank() * workers + worker\n"
-            "yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)",
+            f"{ranks} get {len(common)} of their first {first} samples in common from the stream "
+            f"{shared.loader.dataset}"
+            if is_part
+            else f"{ranks} get the same first {what} from the stream {shared.loader.dataset}",
+            why="A sampler cannot divide an IterableDataset. Here each rank takes samples out of an order of its own, "
+            "so some are trained on by several ranks."
+            if is_part
+            else "A sampler cannot divide an IterableDataset, and this one yields the same samples to every rank. "
+            f"{count} ranks do {count} times the work of one and learn no more from it.",
+            fix=(_ONE_ORDER if is_part else "") + _DIVIDE,
             **shared.fields(shared.loaders, lambda loader: plural(loader.workers, "worker")),
         )
 
@@ -74,8 +89,14 @@ def _share_samples(shared: SharedPass) -> bool:
     of_rank = [_first_samples(pass_) for pass_ in shared.passes.values()]
     if any(len(set(samples)) < len(samples) for samples in of_rank):
         return False
-    common = set.intersection(*map(set, of_rank))
-    return len(common) >= max(ENOUGH, min(map(len, of_rank)) // 4)
+    common, first = _common(shared)
+    return len(common) >= max(ENOUGH, first // 4)
+
+
+def _common(shared: SharedPass) -> tuple[set[str], int]:
+    """The samples with which all ranks began, and how many of each rank were looked at."""
+    of_rank = [_first_samples(pass_) for pass_ in shared.passes.values()]
+    return set.intersection(*map(set, of_rank)), min(map(len, of_rank))
 
 
 def _first_samples(pass_: Pass) -> list[str]:
