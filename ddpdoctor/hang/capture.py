@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.frames import Frame, of_script, where_of
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.thresholds import LOOK_SECONDS
 from ddpdoctor.hang.flight.folder import read_files
@@ -26,6 +27,7 @@ from ddpdoctor.hang.stacks import take_native
 from ddpdoctor.host.activity import Activity
 from ddpdoctor.host.proc import descendants
 from ddpdoctor.host.programs import SERVANTS, loads_driver, without_padding
+from ddpdoctor.program.polls import poll_of
 from ddpdoctor.text import quote_command, ranks_phrase
 
 _DEVICE_WAITS = ("StreamSynchronize", "EventSynchronize", "DeviceSynchronize", "CtxSynchronize")
@@ -75,7 +77,7 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
     activity = Activity(before, last.snapshots[pid], max(last.time - first.time, 1e-3))
     stacks = [look.stack(pid) for look in looks]
     values = [look.threads[pid].values for look in looks if pid in look.threads]
-    return SampledProcess(
+    process = SampledProcess(
         pid,
         rank,
         ProcessRole.WORKER if is_worker else ProcessRole.RANK,
@@ -93,6 +95,21 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
         from_interpreter=pid in first.hidden and pid in first.answers,
         unseen=first.hidden.get(pid, "") if pid not in first.answers else "",
     )
+    return _as_sleeping(process, activity) if all(map(_polls, stacks)) else process
+
+
+def _polls(stack: Sequence[Frame]) -> bool:
+    """Whether a process stands in a loop that does nothing but look for something."""
+    places = [where_of(stack[index]) for index in of_script(stack)]
+    return poll_of(places[::-1]) is not None
+
+
+def _as_sleeping(process: SampledProcess, activity: Activity) -> SampledProcess:
+    """The same as one that sleeps: how often it looks, and that it counts its looks, is no work."""
+    works = activity.beside_main().doing() in (Doing.COMPUTES, Doing.DISK)
+    if works or process.doing in (Doing.STOPPED, Doing.GONE):
+        return process
+    return replace(process, doing=Doing.SLEEPS, wakes=0.0, changes=False, again=process.stack)
 
 
 def _with_native(processes: Sequence[SampledProcess]) -> Iterable[SampledProcess]:

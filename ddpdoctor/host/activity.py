@@ -30,6 +30,9 @@ _LETTERS = {
 }
 
 
+_HALTED = "ZXTt"
+
+
 @dataclass(frozen=True)
 class ThreadTime:
     """One thread's time so far, as the scheduler counts it."""
@@ -144,6 +147,10 @@ class Activity:
             return Doing.DISK
         return Doing.SLEEPS if before.call.sleeps else Doing.WAITS
 
+    def beside_main(self) -> Activity:
+        """What its other threads did, where the main one does nothing but look for something."""
+        return replace(self, before=_beside_main(self.before), after=_beside_main(self.after))
+
     @property
     def call(self) -> SystemCall:
         """That of the first look: whoever looks into a process interrupts its call, which then may look otherwise."""
@@ -185,6 +192,13 @@ class Activity:
         return {
             thread: _less(ran, first.get(thread, ThreadTime())) for thread, ran in self.after.threads.items()
         }
+
+
+def _beside_main(shot: Snapshot | None) -> Snapshot | None:
+    if shot is None or shot.state in _HALTED:
+        return shot
+    threads = {thread: ran for thread, ran in shot.threads.items() if thread != shot.main}
+    return replace(shot, state="S", threads=threads, call=SystemCall())
 
 
 def _less(after: ThreadTime, before: ThreadTime) -> ThreadTime:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from ddpdoctor.blame.frames import of_script, where_of
 from ddpdoctor.blame.hang_snapshot import Doing, ProcessRole, SampledProcess
 from ddpdoctor.blame.liveness import Observation, RankActivity, rank_activity
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
@@ -27,6 +28,7 @@ from ddpdoctor.host.activity import Observer
 from ddpdoctor.host.proc import connected_outside, descendants, is_gone
 from ddpdoctor.host.system_calls import SystemCall
 from ddpdoctor.job import record_watch
+from ddpdoctor.program.polls import Poll, poll_of
 
 
 class RankObserver:
@@ -101,7 +103,8 @@ class RankObserver:
         place = self.place(rank) if fresh else None
         if now - rank.moved < QUIET_SECONDS and not (place and place.waits):
             return Observation(RankActivity.WORKS, rank.moved)
-        observation = self._observation(rank.pid, rank.moved, place, rank.backend)
+        poll = self._poll(rank) if fresh and not (place and place.waits) else None
+        observation = self._observation(rank.pid, rank.moved, place, rank.backend, poll)
         return replace(observation, destroyed_group=rank.destroyed_group)
 
     def _by_beat(self, now: float, rank: record_watch.RecordedProcess) -> Observation:
@@ -126,13 +129,25 @@ class RankObserver:
             return Observation(RankActivity.BLOCKED, 0.0)
         return self._observation(self.unrecorded[rank], 0.0, None, "")
 
-    def _observation(self, pid: int, moved: float, place: Place | None, backend: str) -> Observation:
+    @staticmethod
+    def _poll(rank: record_watch.RecordedProcess) -> Poll | None:
+        """The loop in which a rank does nothing but look for something."""
+        stack = rank.beat.stack if rank.beat else ()
+        at = (rank.beat.at,) if rank.beat and rank.beat.at else ()
+        return poll_of([where_of(frame) for frame in (*at, *(stack[it] for it in of_script(stack)[::-1]))])
+
+    def _observation(
+        self, pid: int, moved: float, place: Place | None, backend: str, poll: Poll | None = None
+    ) -> Observation:
         little, children = LITTLE_SHARE, self._children.get(pid, ())
         if place is not None and place.waits:
             # Threads of gloo look again and again while they wait, and those of NCCL spin.
             little = math.inf if backend == "nccl" else BUSY_SHARE
         workers = [self._process(child, LITTLE_SHARE) for child in children]
         activity = rank_activity(self._process(pid, little, backend), place, workers, backend)
+        turns = poll is not None and activity is RankActivity.WORKS
+        if turns:  # of the loop, which are no work
+            activity = rank_activity(self._beside_main(pid, little), place, workers, backend)
         # Who waits for a child comes back when that does.
         awaited = (pid, *children) if place is not None and place.kind is PlaceKind.CHILD else (pid,)
         snapshots = [now for process in awaited if (now := self._observer.activity(process).after)]
@@ -142,7 +157,9 @@ class RankObserver:
         if any(map(self._receives, outside)):
             activity, outside = RankActivity.WORKS, []
         wakes_in = max((now.call.ends_in for now in snapshots), default=0.0)
-        return Observation(activity, moved, wakes_in, OUTSIDE_SECONDS if outside else 0.0)
+        # Who gives up looking some day goes on, and what is no file may come from where nobody looks.
+        unsure = outside or (turns and poll is not None and (poll.gives_up or not poll.of_files))
+        return Observation(activity, moved, wakes_in, OUTSIDE_SECONDS if unsure else 0.0)
 
     def _process(self, pid: int, little: float, backend: str = "") -> SampledProcess:
         """A process between the last two looks, without its stack.
@@ -156,6 +173,12 @@ class RankObserver:
         return SampledProcess(
             pid, None, ProcessRole.WORKER, doing=doing, call=activity.call.text, wakes=wakes
         )
+
+    def _beside_main(self, pid: int, little: float) -> SampledProcess:
+        """A process without its main thread, which does nothing but look for something, as if that slept."""
+        doing = self._observer.activity(pid).beside_main().doing(little)
+        sleeps = doing in (Doing.WAITS, Doing.UNKNOWN)
+        return SampledProcess(pid, None, ProcessRole.WORKER, doing=Doing.SLEEPS if sleeps else doing)
 
     def _receives(self, pid: int) -> bool:
         """Whether data come in a connection of which it reads: a poll also ends by its time limit."""

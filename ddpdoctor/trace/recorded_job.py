@@ -22,6 +22,7 @@ from ddpdoctor.blame.reasoning import cause_of
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.model import Confidence, Where
 from ddpdoctor.outliers import by_state
+from ddpdoctor.program.polls import poll_of
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
@@ -36,7 +37,7 @@ from ddpdoctor.trace.loop_exits import (
     skippers,
 )
 from ddpdoctor.trace.new_groups import first_difference, groups_made, made_alone, out_of_order
-from ddpdoctor.trace.polling import awaited_path, poll_at
+from ddpdoctor.trace.polling import awaited_path
 from ddpdoctor.trace.recorded_states import rank_states
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, divergence, mismatch
@@ -113,7 +114,8 @@ class RecordedJob(HangAnalysis):
         if process is None or process.doing is Doing.DISK:
             return None
         places = [where_of(process.stack[index]) for index in of_script(process.stack)]
-        poll = next((it for where in reversed(places[-3:]) if (it := poll_at(where, self.recordings))), None)
+        script = next((it.script for it in self.recordings.values() if it.script), "")
+        poll = poll_of(places[::-1], script)
         if poll is None:
             return None
         path = awaited_path(ranks[0], poll, self.recordings)

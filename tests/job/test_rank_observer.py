@@ -195,6 +195,43 @@ def test_the_recorders_own_thread_in_a_worker_is_no_work(tmp_path: Path) -> None
     assert found[0].activity is RankActivity.BLOCKED
 
 
+LOOKS_FOR_A_FILE = "while not os.path.exists('/no/such/file'): pass"
+TURNS = {
+    "looks for a file": (LOOKS_FOR_A_FILE, LOOKS_FOR_A_FILE, RankActivity.SLEEPS, 0.0),
+    "gives up some day": (
+        LOOKS_FOR_A_FILE,
+        "while not os.path.exists('/no/such/file') and time.time() < 10: pass",
+        RankActivity.SLEEPS,
+        OUTSIDE_SECONDS,
+    ),
+    "computes": (LOOKS_FOR_A_FILE, "while rest: rest = turn(rest)", RankActivity.WORKS, 0.0),
+    "looks for what a thread makes": (
+        f"threading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()\n{LOOKS_FOR_A_FILE}",
+        LOOKS_FOR_A_FILE,
+        RankActivity.WORKS,
+        0.0,
+    ),
+}
+"""What a process does, the line at which it stands, and what is to be seen of it."""
+
+
+def test_turns_of_a_loop_that_only_looks_are_no_work(tmp_path: Path) -> None:
+    with ExitStack() as started:
+        ranks = {}
+        for number, (code, line, _, _) in enumerate(TURNS.values()):
+            file = tmp_path / f"{number}.py"
+            file.write_text(f"import os, time\ndef wait(rest, turn):\n    {line}\n")
+            ranks[number] = (_start(code, started).pid, (Frame("wait", str(file), 3),))
+        expected = {number: activity for number, (_, _, activity, _) in enumerate(TURNS.values())}
+        found = _look_until(
+            RankObserver(os.getpid()),
+            lambda: {number: _silent(pid, number, stack) for number, (pid, stack) in ranks.items()},
+            expected,
+        )
+    assert {number: it.activity for number, it in found.items()} == expected
+    assert [it.at_least for it in found.values()] == [seconds for _, _, _, seconds in TURNS.values()]
+
+
 @pytest.mark.parametrize("name", ["sleeps", "waits for a child that sleeps"])
 def test_when_a_sleep_ends(seen: dict[str, Observation], name: str) -> None:
     assert LONG - 2 * SECONDS < seen[name].wakes_in <= LONG

@@ -7,8 +7,9 @@ import pytest
 
 from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.model import Where
+from ddpdoctor.program import Program
+from ddpdoctor.program.polls import Poll, poll_at
 from ddpdoctor.recorder.events.files import FileEvent, PathAsked
-from ddpdoctor.trace.polling import poll_at
 from ddpdoctor.trace.record import Record
 from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.hangs import collective, hung, process, script, snapshot
@@ -34,6 +35,12 @@ POLLS = {
         "socket.create_connection((host, 29600))",
         None,
     ),
+    "in turns that are counted": (
+        "for tries in itertools.count():\n    if os.path.exists(p):\n        break\n    time.sleep(1)",
+        "os.path.exists(p)",
+        True,
+    ),
+    "without a sleep": ("while not os.path.exists(p):\n    pass", "os.path.exists(p)", True),
     "a queue": ("while results.empty():\n    sleep(0.1)", "results.empty()", False),
     "until a time": (
         "while not flag.is_set() and time.time() < end:\n    time.sleep(1)",
@@ -42,13 +49,14 @@ POLLS = {
     ),
 }
 WORKS = {
+    "over items, with a way out": "for item in items:\n    if item > 3:\n        break\n    time.sleep(1)",
     "over items": "for item in items:\n    time.sleep(1)",
     "training": "while step < 100:\n    model(batch).backward()\n    time.sleep(1)",
     "work between sleeps": "while todo:\n    convert(todo.pop())\n    time.sleep(1)",
     "a plain sleep": "time.sleep(1)",
     "counting": "while step < 10**9:\n    step += 1",
 }
-HEAD = "import os, socket, time\nfrom time import sleep\nLOCK = 'x.lock'\n"
+HEAD = "import itertools, os, socket, time\nfrom time import sleep\nLOCK = 'x.lock'\n"
 
 
 def write(folder: Path, text: str) -> tuple[str, int]:
@@ -62,16 +70,40 @@ def write(folder: Path, text: str) -> tuple[str, int]:
     return str(file), sleeps[-1] if sleeps else len(lines)
 
 
+def polled(folder: Path, text: str) -> Poll | None:
+    file, line = write(folder, text)
+    return poll_at(Where(file, line), Program(file))
+
+
 @pytest.mark.parametrize(("text", "look", "until"), POLLS.values(), ids=POLLS)
 def test_what_a_rank_looks_at(text: str, look: str, until: bool | None, tmp_path: Path) -> None:
-    poll = poll_at(Where(*write(tmp_path, text)), {})
+    poll = polled(tmp_path, text)
     assert poll is not None
     assert (poll.look, poll.until) == (look, until)
 
 
 @pytest.mark.parametrize("text", WORKS.values(), ids=WORKS)
 def test_who_works_does_not_look(text: str, tmp_path: Path) -> None:
-    assert poll_at(Where(*write(tmp_path, text)), {}) is None
+    assert polled(tmp_path, text) is None
+
+
+GIVES_UP = {
+    "while not path.exists():\n    time.sleep(1)": False,
+    "while not path.exists() and time.time() < end:\n    time.sleep(1)": True,
+    "for _ in range(100):\n    if path.exists():\n        break\n    time.sleep(1)": True,
+    "for _ in itertools.count():\n    if path.exists():\n        break\n    time.sleep(1)": False,
+    "tries = 0\nwhile not path.exists():\n    tries += 1\n    if tries > 100:\n        raise TimeoutError\n"
+    "    time.sleep(1)": True,
+    "tries = 0\nwhile not path.exists():\n    tries += 1\n    if tries % 10 == 0:\n        print(tries)\n"
+    "    time.sleep(1)": False,
+}
+
+
+@pytest.mark.parametrize("text", GIVES_UP)
+def test_who_gives_up_some_day(text: str, tmp_path: Path) -> None:
+    poll = polled(tmp_path, text)
+    assert poll is not None
+    assert poll.gives_up is GIVES_UP[text]
 
 
 def judged(folder: Path, text: str, *files: tuple[int, FileEvent | PathAsked]) -> Diagnosis:
