@@ -66,7 +66,7 @@ def _section(before: Report, after: Report, states: Sequence[tuple[Finding, str]
     facts = (("verdict", verdict), ("ranks", ranks_of_run), ("steps", _steps))
     rows = tuple((what, tell(before), tell(after)) for what, tell in facts)
     found = tuple((state, finding.code, shorten(finding.headline)) for finding, state in states[:_MOST])
-    figures: list[Figure] = [Table("Both runs", ("", "before", "after"), rows)]
+    figures: list[Figure] = [Table("Both runs", ("what", "before", "after"), rows)]
     if found:
         figures.append(Table("Findings of both runs", ("now", "check", "finding"), found))
     return Section("Before and after", f"Before: {name}.", (*figures, *_steps_of_both(before, after)))

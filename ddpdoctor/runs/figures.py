@@ -11,8 +11,7 @@ from ddpdoctor.figures import Lines, Section, Series, Table
 from ddpdoctor.redact import escape
 from ddpdoctor.runs.stored_run import Run
 from ddpdoctor.runs.summary import Summary
-from ddpdoctor.table import number, share
-from ddpdoctor.text import duration
+from ddpdoctor.runs.tables import rows
 
 _CURVES = (
     ("loss", "Loss", "loss"),
@@ -24,34 +23,16 @@ _CURVES = (
 _MOST_RUNS = 100
 MOST_POINTS = 1000
 """Of a curve; more are averaged, since nobody sees them and a page has to carry them."""
-_HEADER = (
-    *("run", "status", "ranks", "steps", "last loss"),
-    *("evaluation loss", "samples/s", "efficiency", "time"),
-)
+_COLUMNS = ("run", "status", "ranks", "steps", "loss", "eval loss", "samples/s", "efficiency", "time")
 
 
 def sections(runs: Sequence[Run], summaries: Sequence[Summary]) -> tuple[Section, ...]:
     """A table of the runs, their curves, and how throughput grows with ranks."""
-    table = Table("Runs", _HEADER, tuple(map(_row, summaries[:_MOST_RUNS])))
+    table = Table("Runs", _COLUMNS, tuple(rows(summaries[:_MOST_RUNS], _COLUMNS)))
     several = len({summary.ranks for summary in summaries}) > 1
     charts = (("Curves", curves(runs)), ("Scaling", scaling(summaries) if several else ()))
     drawn = (Section(title, figures=figures) for title, figures in charts if figures)
     return (Section("Runs", figures=(table,)), *drawn)
-
-
-def _row(summary: Summary) -> tuple[str, ...]:
-    return (
-        escape(summary.name),
-        escape(summary.status),
-        "" if summary.ranks is None else str(summary.ranks),
-        str(summary.steps),
-        *(
-            "" if value is None else number(value, 4)
-            for value in (summary.last_loss, summary.evaluation_loss, summary.samples_per_second)
-        ),
-        "" if summary.efficiency is None else share(summary.efficiency),
-        "" if summary.seconds is None else duration(summary.seconds),
-    )
 
 
 def curves(runs: Sequence[Run]) -> tuple[Lines, ...]:

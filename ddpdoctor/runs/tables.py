@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ddpdoctor.redact import escape, show_value
@@ -18,43 +18,22 @@ _NO_BASELINE = "no run with one process did the same work, so there is no baseli
 
 def list_table(summaries: Sequence[Summary]) -> str:
     """One line for each run."""
-    header = ("run", "status", "ranks", "steps", "loss", "eval loss", "samples/s", "time")
-    rows = [
-        (
-            _name(summary),
-            _status(summary),
-            _count(summary.ranks),
-            _steps(summary),
-            number(summary.last_loss),
-            number(summary.evaluation_loss),
-            number(summary.samples_per_second),
-            _duration(summary.seconds),
-        )
-        for summary in summaries
-    ]
-    return table(header, rows)
+    names = ("run", "status", "ranks", "steps", "loss", "eval loss", "samples/s", "time")
+    return table(names, rows(summaries, names))
 
 
 def speed_table(summaries: Sequence[Summary]) -> str:
     """Throughput, speed-up and efficiency, fewest ranks first."""
-    header = ("run", "ranks", "samples/s", "middle half", "step", "speed-up", "efficiency")
-    rows = [
-        (
-            _name(summary),
-            _count(summary.ranks),
-            number(summary.samples_per_second),
-            _middle_half(summary),
-            _duration(summary.step_seconds),
-            f"{summary.speed_up:.2f} x" if summary.speed_up else ABSENT,
-            share(summary.efficiency),
-        )
-        for summary in sorted(summaries, key=lambda summary: summary.ranks or 0)
-    ]
-    baselines = sorted({summary.baseline for summary in summaries if summary.baseline})
-    speed_up_header = (
-        f"against {', '.join(escape(name) for name in baselines)}" if baselines else _NO_BASELINE
-    )
-    return f"{table(header, rows)}\n{speed_up_header}\n"
+    names = ("run", "ranks", "samples/s", "middle half", "step", "speed-up", "efficiency")
+    in_order = sorted(summaries, key=lambda summary: summary.ranks or 0)
+    baselines = sorted({escape(summary.baseline) for summary in summaries if summary.baseline})
+    against = f"against {', '.join(baselines)}" if baselines else _NO_BASELINE
+    return f"{table(names, rows(in_order, names))}\n{against}\n"
+
+
+def rows(summaries: Sequence[Summary], names: Sequence[str]) -> list[tuple[str, ...]]:
+    """The columns of these names."""
+    return [tuple(_COLUMNS[name](summary) for name in names) for summary in summaries]
 
 
 def one_line(summary: Summary) -> str:
@@ -162,10 +141,6 @@ def _status(summary: Summary) -> str:
     return escape(summary.status.partition(":")[0])
 
 
-def _count(value: int | None) -> str:
-    return ABSENT if value is None else str(value)
-
-
 def _steps(summary: Summary) -> str:
     unfinished = summary.planned_steps is not None and summary.steps < summary.planned_steps
     return f"{summary.steps} of {summary.planned_steps}" if unfinished else str(summary.steps)
@@ -189,3 +164,19 @@ def _duration(seconds: float | None) -> str:
 
 def _memory(count: float | None) -> str:
     return size(count) if count is not None and math.isfinite(count) else ""
+
+
+_COLUMNS: Mapping[str, Callable[[Summary], str]] = {
+    "run": _name,
+    "status": _status,
+    "ranks": lambda summary: ABSENT if summary.ranks is None else str(summary.ranks),
+    "steps": _steps,
+    "loss": lambda summary: number(summary.last_loss),
+    "eval loss": lambda summary: number(summary.evaluation_loss),
+    "samples/s": lambda summary: number(summary.samples_per_second),
+    "middle half": _middle_half,
+    "step": lambda summary: _duration(summary.step_seconds),
+    "speed-up": lambda summary: f"{summary.speed_up:.2f} x" if summary.speed_up else ABSENT,
+    "efficiency": lambda summary: share(summary.efficiency),
+    "time": lambda summary: _duration(summary.seconds),
+}

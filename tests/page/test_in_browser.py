@@ -12,10 +12,12 @@ import pytest
 from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.model import Source
 from ddpdoctor.redact import clean
+from ddpdoctor.report.comparison import compared
 from ddpdoctor.report.html import render
 from tests.page.browser import Browser
 from tests.report.sample import EVERYTHING, HEALTHY
 from tests.report.test_html import HOSTILE, hostile, sections_with
+from tests.support.loading import drawing
 from tests.support.recordings import recorded, replace
 from tests.support.training import diverging, each_step
 from tests.trace.test_figures import PAGE, stuck, with_straggler
@@ -28,6 +30,17 @@ def pictured(trace):
     return clean(with_sections(EVERYTHING, {Source.RUN: trace}, PAGE, print), {})
 
 
+def repeating(size=2):
+    """Three passes of a sampler that shuffles, in one order."""
+
+    def change(rank, one):
+        sampler = replace(one.loaders[0].sampler, shuffle=True)
+        order = [(rank + size * index * 7) % (30 * size) for index in range(30)]
+        return drawing(one, *[order] * 3, sampler=sampler)
+
+    return recorded(size, change)
+
+
 PAGES = {
     "healthy": HEALTHY,
     "everything": replace(EVERYTHING, sections=sections_with("some text")),
@@ -35,6 +48,8 @@ PAGES = {
     "straggler": pictured(with_straggler()),
     "diverged": pictured(each_step(diverging, nproc=4)),
     "many ranks": pictured(recorded(512)),
+    "compared": compared(pictured(with_straggler()), pictured(recorded(64)), "ddpdoctor-a"),
+    "repeated order": pictured(repeating()),
     **{f"hostile {number}": hostile(text) for number, text in enumerate(HOSTILE)},
 }
 OVERFLOWING = """
@@ -122,7 +137,7 @@ def test_on_paper_what_passed_is_left_out_and_nothing_else_is_folded(browser, pa
         assert browser.value(shown.format(hidden)) == 0
 
 
-@pytest.mark.parametrize("name", ["everything", "hang", "straggler", "diverged", "many ranks"])
+@pytest.mark.parametrize("name", [name for name in PAGES if not name.startswith("hostile")])
 def test_four_sheets_of_paper_are_enough(browser, pages: Path, name):
     browser.open(pages / f"{name}.html")
     assert browser.sheets() <= 4
@@ -130,7 +145,7 @@ def test_four_sheets_of_paper_are_enough(browser, pages: Path, name):
 
 @pytest.mark.skipif(not AXE, reason="axe-core could not be fetched")
 @pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("name", ["healthy", "everything", "hang", "straggler", "diverged", "many ranks"])
+@pytest.mark.parametrize("name", [name for name in PAGES if not name.startswith("hostile")])
 def test_the_page_is_accessible(browser, pages: Path, name, dark):
     for width in (1280, 390):
         browser.open(pages / f"{name}.html", width, dark=dark)
