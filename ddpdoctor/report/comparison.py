@@ -31,7 +31,7 @@ def compared(before: Report, after: Report, name: str) -> Report:
     run = {**after.run, "compared": {state.replace(" ", "_"): found for state, found in codes.items()}}
     sections = after.sections
     if sections or before.sections:
-        earlier = (replace(section, title=f"Before: {section.title}", link="") for section in before.sections)
+        earlier = map(_earlier, before.sections)
         sections = (_section(before, after, states, name), *sections, *earlier)
     return replace(after, run=run, notes=(note, *after.notes), sections=sections)
 
@@ -62,9 +62,15 @@ def _by_key(findings: Iterable[Finding]) -> dict[object, Finding]:
     return found
 
 
+def _earlier(section: Section) -> Section:
+    figures = tuple(replace(figure, title=f"Before: {figure.title}") for figure in section.figures)
+    return replace(section, title=f"Before: {section.title}", figures=figures, link="")
+
+
 def _section(before: Report, after: Report, states: Sequence[tuple[Finding, str]], name: str) -> Section:
     facts = (("verdict", verdict), ("ranks", ranks_of_run), ("steps", _steps))
-    rows = tuple((what, tell(before), tell(after)) for what, tell in facts)
+    told = ((what, tell(before), tell(after)) for what, tell in facts)
+    rows = tuple(row for row in told if any(row[1:]))
     found = tuple((state, finding.code, shorten(finding.headline)) for finding, state in states[:_MOST])
     figures: list[Figure] = [Table("Both runs", ("what", "before", "after"), rows)]
     if found:
