@@ -111,6 +111,10 @@ class Judging:
         self.notes.append("nothing was run: only what follows from the source is judged")
         for script in scripts:
             lines = UnreachedLines(Program.of(script))
+            if lines.too_many:
+                self.notes.append(lines.too_many)
+                self.unfinished = lines.too_many
+                continue
             self.verdicts += judge_further(Source.CODE, checks, lines, self.log, self.verdicts)
 
     def _judge_unreached(self, trace: Trace) -> None:
@@ -121,6 +125,9 @@ class Judging:
             return
         script = next(iter(trace.recorded.values())).script
         lines = UnreachedLines(program_of(Where(script), trace.recorded), reached, ran=True)
+        if lines.too_many:
+            self.notes.append(lines.too_many)
+            return
         found = [it for verdict in self.verdicts for it in verdict.findings]
         known = {(it.code, it.where.file, it.where.line) for it in found if it.where}
         for verdict in judge_all(Source.CODE, self.request.checks(Source.CODE), lines, self.log):

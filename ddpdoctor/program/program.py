@@ -229,10 +229,11 @@ class Program:
         function = file.function_at(where.line) if file else None
         if function is None or isinstance(function, ast.Module):
             return []
-        found = self._callers(function)
+        found = self.calls_of(function)
         return [caller.where(call) for call, caller in found]
 
-    def _callers(self, function: Function) -> list[tuple[ast.Call, File]]:
+    def calls_of(self, function: Function) -> list[tuple[ast.Call, File]]:
+        """The calls that lead to a function, each with its file."""
         try:
             return self.flow.callers(function)
         except RecursionError:

@@ -53,9 +53,7 @@ def _ways(program: Program, file: File, node: ast.expr, inner: tuple[_Frame, ...
         return
     plain = plain and all(_is_harmless(program, file, it) for it in scope.decorator_list)
     visited = {at.function_at(it.lineno) for at, it in frames}
-    calls = [
-        (call, at) for call, at in program.flow.callers(scope) if at.function_at(call.lineno) not in visited
-    ]
+    calls = [(call, at) for call, at in program.calls_of(scope) if at.function_at(call.lineno) not in visited]
     if not calls:
         yield _way(program, frames, plain and program.flow.is_spawned(scope, file))
     for call, at in calls:

@@ -67,7 +67,8 @@ def _exits(unreached: UnreachedLines, file: File, loop: Loop) -> Iterator[Sight]
             Condition(Expression(unreached.program, file, it.test), holds, file.where(it))
             for it, holds in way.tests
         ]
-        if any(it.test.asks_if_finite or is_shut(it) for it in conditions):
+        of_process = unreached.program.loops.ends_process(file, way.statement)
+        if of_process or any(it.test.asks_if_finite or is_shut(it) for it in conditions):
             continue
         decisions = filter(None, map(unreached.decision, conditions))
         decision = next((it for it in decisions if it.source.origin in _OWN), None)
@@ -106,7 +107,7 @@ def _also_around_backward(unreached: UnreachedLines, decision: Decision) -> bool
 def _decision(unreached: UnreachedLines, call: Expression, way: Way) -> Decision | None:
     """The condition by which some ranks do not come to a call, and do not come to another one that it meets."""
     for condition in way.conditions:
-        decision = unreached.decision(condition)
+        decision = None if _ends_job(unreached, condition) else unreached.decision(condition)
         if decision is not None:
             return None if unreached.is_paired(call, decision) else decision
     return None
@@ -117,6 +118,16 @@ def _leaves(condition: Condition, how: tuple[type, ...] = (ast.Break, ast.Contin
     statements = condition.test.file.statements_at(condition.at.line)
     found = (it for it in statements if getattr(it, "test", None) is condition.test.node)
     return any(isinstance(it, ast.While) or isinstance(getattr(it, "body", [None])[-1], how) for it in found)
+
+
+def _ends_job(unreached: UnreachedLines, condition: Condition) -> bool:
+    """Whether a rank that does not go on raises, or ends its process: then the launcher ends the others."""
+    file = condition.test.file
+    found = (
+        it for it in file.statements_at(condition.at.line) if getattr(it, "test", None) is condition.test.node
+    )
+    ends = [it.body[-1] for it in found if isinstance(it, ast.If) and not condition.holds]
+    return any(isinstance(it, ast.Raise) or unreached.program.loops.ends_process(file, it) for it in ends)
 
 
 def _line_under(way: Way, condition: Condition) -> Where:

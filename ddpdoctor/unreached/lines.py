@@ -29,6 +29,8 @@ JOINED_BY_ALL = frozenset(
 """What every rank has to call, beside the collectives of torch."""
 _GROUPS = ("group", "process_group", "pg")
 """Arguments that name the ranks which take part."""
+_MOST_READ = 50_000
+"""Lines of a program that are judged by their source."""
 _MOST_LINES = 6
 """Of a path, that evidence lists."""
 _SIZES = frozenset({"size", "numel", "dim", "nelement", "__len__"})
@@ -105,6 +107,15 @@ class UnreachedLines:
         self.program, self._reached, self.ran = program, reached, ran
         self._decisions: dict[tuple[ast.expr, Context | None], Decision | None] = {}
         self._ways: dict[ast.AST, list[Way]] = {}
+
+    @property
+    def too_many(self) -> str | None:
+        """The sentence of a report about a program that would take minutes to read; None where it does not."""
+        ends = (file.tree.body[-1].end_lineno for file in self.program.files.values() if file.tree.body)
+        total = sum(it or 0 for it in ends)
+        if total <= _MOST_READ:
+            return None
+        return f"not judged by its source: {self.program.script} and its modules have {total:,} lines"
 
     @property
     def not_run(self) -> str:

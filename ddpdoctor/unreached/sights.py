@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ddpdoctor.check import Check
@@ -33,8 +34,9 @@ def judge(
         why: in place of the page's *Why it matters*.
     """
     found: dict[Where, Sight] = {}
-    for sight in sights:
-        found.setdefault(sight.at, sight)
+    with suppress(RecursionError):  # what is too deep to read is no finding
+        for sight in sights:
+            found.setdefault(sight.at, sight)
     return [_finding(check, lines, it, headline, why) for it in found.values()] or Passed(
         "nothing in the source shows it"
     )

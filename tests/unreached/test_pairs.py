@@ -142,7 +142,7 @@ RUN = (
     "mean_for_a_report_of_one_rank",
     "read_at_once",
     "saved_by_all_at_the_end",
-    "weights_drawn_anew",
+    "prototypes_from_its_batch",
 )
 
 
