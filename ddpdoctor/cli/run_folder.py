@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpdoctor.cli.request import Request
+from ddpdoctor.cli.temporary import place_with_room, places
 from ddpdoctor.model import Report
 from ddpdoctor.redact import mask_files
 
@@ -29,7 +30,7 @@ class RunFolder:
 
     def __init__(self, request: Request) -> None:
         remove_old()
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place_with_room()))
         (self.path / _MARKER).touch()
         self._lock = hold(self.path)
         self._request = request
@@ -76,14 +77,12 @@ class KeptFolder:
 
 
 def kept_folders(older_than: float = 0.0) -> list[KeptFolder]:
-    """The run folders of this user in the temporary folder that are older than this, the oldest first."""
+    """The run folders of this user that are older than this, the oldest first."""
     kept = []
-    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
-        for entry in entries:
-            path = Path(entry.path)
-            age = _age(path) if entry.name.startswith(PREFIX) else None
-            if age is not None and age >= older_than:
-                kept.append(KeptFolder(path, age, size_of(path), _is_in_use(path)))
+    for path in (path for place in places() for path in Path(place).glob(f"{PREFIX}*")):
+        age = _age(path)
+        if age is not None and age >= older_than:
+            kept.append(KeptFolder(path, age, size_of(path), _is_in_use(path)))
     return sorted(kept, key=lambda folder: -folder.age)
 
 

@@ -16,6 +16,8 @@ from ddpdoctor.text import size
 _USUAL = ("/tmp", "/var/tmp", "/usr/tmp")
 _LEAST_BYTES = 16 << 20
 """Of free space: records, output and a checkpoint of the live group are about half of it."""
+_ROOM = 8 << 30
+"""Bytes of free space in which what a script writes in its private view mostly fits."""
 
 
 def temporary_folder() -> str:
@@ -38,6 +40,29 @@ def temporary_folder() -> str:
     if reason := _refusal(folder):
         raise UsageError(f"temporary files cannot be written to {quote(folder)}: {reason}")
     return folder
+
+
+def places() -> list[str]:
+    """Where run folders are: the folder for temporary files, and another one that may lie on a larger disk."""
+    return list(dict.fromkeys((tempfile.gettempdir(), "/var/tmp")))
+
+
+def place_with_room() -> str:
+    """The first of these places in which there is much room, and else the one with the most.
+
+    What a script writes in its private view goes there, and must not fail for a small folder for temporary files
+    where its own would have taken it.
+    """
+    free = {place: _free(place) for place in places()}
+    return next((place for place, bytes_ in free.items() if bytes_ >= _ROOM), max(free, key=free.__getitem__))
+
+
+def _free(place: str) -> int:
+    """Bytes; none of a folder that takes no files."""
+    try:
+        return shutil.disk_usage(place).free if os.access(place, os.W_OK | os.X_OK) else 0
+    except OSError:
+        return 0
 
 
 def _refusal(folder: str) -> str | None:

@@ -104,3 +104,19 @@ def test_a_clock_that_jumps(jump, work, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(CLOCK.replace("JUMP if", f"{jump} if"))
     env = {"PYTHONPATH": str(tmp_path), "JUMP_AT": str(time.monotonic() + 8)}
     finds_nothing(ddpdoctor(*CHECK, cwd=work, env=env))
+
+
+@pytest.mark.root
+def test_where_temporary_files_have_less_room_than_the_script_writes(work, tmp_path):
+    """As in containers and on nodes of clusters that keep /tmp in memory."""
+    saves = "torch.save(torch.zeros(32 << 20), f'part-{dist.get_rank()}.pt')\ndist.destroy_process_group()"
+    (work / "train.py").write_text(TRAIN.replace("PAUSE", "0").replace("dist.destroy_process_group()", saves))
+    small = tmp_path / "small"
+    small.mkdir()
+    before = sorted(Path("/var/tmp").glob("ddpdoctor-*"))
+    setup = f"mount -t tmpfs -o size=100m none {small}\ncd '{work}'"
+    done = on_machine(setup, CHECK, work, {"TMPDIR": str(small)})
+    finds_nothing(done)
+    assert "part-0.pt (128 MiB)" in done.out
+    assert sorted(Path("/var/tmp").glob("ddpdoctor-*")) == before
+    assert [path.name for path in work.iterdir()] == ["train.py"]
