@@ -274,12 +274,14 @@ class Flow(Objects):
 
     def _is_reduced_container(self, point: Point) -> bool:
         """Whether a collective wrote into a list since it was made."""
-        waiting = [point]
+        waiting, visited = [point], {point}
         for now in waiting:  # which grows
             node = now.node
             if isinstance(node, Definition) and node.how is How.GIVEN and self.made_of(now).leaves:
                 return True
-            waiting += [it for it in self.copies(now) if it not in waiting]
+            copies = [it for it in dict.fromkeys(self.copies(now)) if it not in visited]
+            waiting += copies
+            visited.update(copies)
         return False
 
     def _of_call(self, point: Point, node: ast.Call) -> Made:
@@ -429,8 +431,8 @@ class Flow(Objects):
                 continue
             made = self.made_of(now)
             for leaf in made.leaves:
-                if leaf not in found:
-                    found[leaf] = _way(came, now)
+                if leaf not in found:  # nobody asks how a value came that is the same everywhere
+                    found[leaf] = [now] if leaf.origin is Origin.EQUAL else _way(came, now)
             for part in made.parts:
                 if part not in came:
                     came[part] = now

@@ -20,6 +20,10 @@ class Context:
     outer: Context | None
     depth: int = 1
 
+    def __hash__(self) -> int:
+        """Of its call alone, by which nearly all differ: it is computed millions of times."""
+        return hash((self.call, self.depth))
+
 
 @dataclass(frozen=True)
 class Point:
@@ -28,6 +32,10 @@ class Point:
     node: ast.AST | Definition
     file: File
     context: Context | None = None
+
+    def __hash__(self) -> int:
+        """Without its file, which follows from its node."""
+        return hash((self.node, self.context))
 
     def at(self, node: ast.AST | Definition) -> Point:
         """Another value of the same function."""

@@ -29,8 +29,8 @@ JOINED_BY_ALL = frozenset(
 """What every rank has to call, beside the collectives of torch."""
 _GROUPS = ("group", "process_group", "pg")
 """Arguments that name the ranks which take part."""
-_MOST_READ = 50_000
-"""Lines of a program that are judged by their source."""
+_MOST_READ, _MOST_BESIDE_A_RUN = 30_000, 8_000
+"""Lines of a program that are judged by their source: some ten seconds for that alone, and a few beside a run."""
 _MOST_LINES = 6
 """Of a path, that evidence lists."""
 _SIZES = frozenset({"size", "numel", "dim", "nelement", "__len__"})
@@ -113,7 +113,7 @@ class UnreachedLines:
         """The sentence of a report about a program that would take minutes to read; None where it does not."""
         ends = (file.tree.body[-1].end_lineno for file in self.program.files.values() if file.tree.body)
         total = sum(it or 0 for it in ends)
-        if total <= _MOST_READ:
+        if total <= (_MOST_BESIDE_A_RUN if self.ran else _MOST_READ):
             return None
         return f"not judged by its source: {self.program.script} and its modules have {total:,} lines"
 
