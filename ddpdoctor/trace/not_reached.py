@@ -9,26 +9,13 @@ from dataclasses import dataclass
 from ddpdoctor.model import Where
 from ddpdoctor.program.files import FUNCTIONS, File, lines, name_of_scope
 from ddpdoctor.program.program import Program
+from ddpdoctor.recorder import operations
 from ddpdoctor.trace.lines import JobLines
 from ddpdoctor.trace.rank_guards import program_of
 from ddpdoctor.trace.recording import Recording
 
-_COLLECTIVES = (
-    *(
-        "all_reduce",
-        "broadcast",
-        "reduce",
-        "barrier",
-        "monitored_barrier",
-        "all_gather",
-        "all_gather_into_tensor",
-    ),
-    *("gather", "scatter", "all_to_all", "all_to_all_single", "reduce_scatter", "reduce_scatter_tensor"),
-    *("send", "recv", "isend", "irecv", "all_gather_object", "gather_object", "broadcast_object_list"),
-    "scatter_object_list",
-)
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "collective": tuple(f"torch.distributed.{name}" for name in _COLLECTIVES),
+    "collective": tuple(f"torch.distributed.{name}" for name in operations.names("core")),
     "save": ("torch.save",),
     "load": ("torch.load",),
     "evaluation": ("torch.no_grad", "torch.inference_mode"),
