@@ -14,6 +14,7 @@ import psutil
 from ddpdoctor.blame.frames import Frame, where_of
 from ddpdoctor.job.record_watch import RecordedProcess, Watch
 from ddpdoctor.recorder.events.files import Save
+from ddpdoctor.table import share
 from ddpdoctor.text import duration, plural, ranks_phrase
 from ddpdoctor.trace.step_times import WORK, work
 
@@ -195,7 +196,7 @@ class LiveRanks:
 
 
 def sentence(job: LiveJob) -> str:
-    """``step 1,204, 9.8 steps/s, rank 3 is the slowest: 14.2 ms of work a step, most in data, others 9.8 ms``."""
+    """``step 1,204, 9.8 steps/s, waits 31 %, slowest rank 3: works 14 ms a step, ...``."""
     if not job.ranks:
         return "no rank has started yet"
     parts = [f"step {job.steps:,}"]
@@ -203,7 +204,7 @@ def sentence(job: LiveJob) -> str:
         parts.append(pace(seconds))
     waits = _median(rank.wait_share for rank in job.ranks)
     if waits is not None:
-        parts.append(f"{waits:.0%} of a step waits for other ranks".replace("%", " %"))
+        parts.append(f"waits {share(waits)}")
     parts += troubles(job)
     return ", ".join(parts)
 
@@ -223,8 +224,8 @@ def troubles(job: LiveJob) -> list[str]:
     if slowest := job.slowest:
         others = _median(rank.work_seconds for rank in job.ranks if rank is not slowest) or 0.0
         found.append(
-            f"rank {slowest.rank} is the slowest: {duration(slowest.work_seconds or 0.0)} of work a step, most in "
-            f"{slowest.busiest}; the others {duration(others)}"
+            f"slowest rank {slowest.rank}: works {duration(slowest.work_seconds or 0.0)} a step, the others "
+            f"{duration(others)}, most in {slowest.busiest}"
         )
     if (missing := job.world_size - len(job.ranks)) > 0:
         found.append(f"{plural(missing, 'rank')} of {job.world_size} not seen here")

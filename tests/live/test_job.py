@@ -114,8 +114,7 @@ def test_a_rank_that_works_longer_is_the_slowest(job: Job) -> None:
     assert now.slowest
     assert now.slowest.rank == 2
     assert sentence(now) == (
-        "step 5, 68 % of a step waits for other ranks, rank 2 is the slowest: 30.0 ms of work a step, most in the "
-        "script's own code; the others 10.0 ms"
+        "step 5, waits 68 %, slowest rank 2: works 30.0 ms a step, the others 10.0 ms, most in the script's own code"
     )
 
 
