@@ -11,7 +11,7 @@ from ddpdoctor import registry
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.edits import Edit
-from ddpdoctor.fix.patches import patch_names, patch_of, patches
+from ddpdoctor.fix.patches import patch_names, patches
 from ddpdoctor.model import Finding
 from ddpdoctor.trace import Trace
 
@@ -44,8 +44,9 @@ def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[s
         return
     project.learn(trace)
     for name in patch_names(finding.code):
+        patch = patches()[name]
         try:
-            title = patch_of(name)(Case(finding, trace, project))
+            title = patch.apply(Case(finding, trace, project))
             edits = {path: tuple(of_file) for path, of_file in project.take().items()}
             project.after(edits)
         except CannotPatch as refusal:
@@ -57,4 +58,4 @@ def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[s
             refusals.append("the script is written in a way that the patch does not know")
             continue
         if edits:
-            yield Proposal(finding, title, edits, getattr(patches()[name], "tells", False))
+            yield Proposal(finding, title, edits, patch.tells)

@@ -47,6 +47,11 @@ def calls(source: Source, *names: str, within: Node = ()) -> list[Node]:
     return [call for call in source.all(ast.Call, within=within) if means(source, call.func, *names)]
 
 
+def is_call_of(source: Source, node: Node | None, *names: str) -> bool:
+    """Whether it is a call of one of these functions or classes."""
+    return isinstance(node, ast.Call) and means(source, node.func, *names)
+
+
 def is_method(node: Node, *names: str) -> bool:
     """Whether it is the call of a method of one of these names."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in names
@@ -394,7 +399,7 @@ def models_of(optimizer: Node) -> list[Node]:
 def behind_bars(source: Source, node: Node) -> Node:
     """What is iterated, behind ``enumerate``, progress bars and ``iter``."""
     around = ("builtins.enumerate", "tqdm", *RETURNS_ITS_ARGUMENTS)
-    while isinstance(node, ast.Call) and node.args and means(source, node.func, *around):
+    while is_call_of(source, node, *around) and node.args:
         node = node.args[0]
     return node
 
@@ -403,7 +408,7 @@ def is_numbered(source: Source, node: Node) -> bool:
     """Whether a loop over this has numbers: range, also behind a progress bar."""
     counts = ("builtins.range", "tqdm.trange", "itertools.count")
     values = [behind_bars(source, value) for value in values_of(source, node)]
-    return bool(values) and all(isinstance(it, ast.Call) and means(source, it.func, *counts) for it in values)
+    return bool(values) and all(is_call_of(source, it, *counts) for it in values)
 
 
 __all__ = ["argument", "dotted", "returned"]

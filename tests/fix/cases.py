@@ -3,7 +3,7 @@
 import textwrap
 
 from ddpdoctor.fix.case import Case, Project
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patches
 from ddpdoctor.model import Finding, Kind, Level, Where
 from ddpdoctor.trace import Trace
 
@@ -29,7 +29,7 @@ def patched(patch, text, folder, recorded=NOTHING, **others):
     for name, content in files.items():
         (folder / name).write_text(IMPORTS + textwrap.dedent(content))
     project = Project(folder)
-    patch_of(patch)(Case(finding_at((folder / "train.py").read_text()), recorded, project))
+    patches()[patch].apply(Case(finding_at((folder / "train.py").read_text()), recorded, project))
     after = {
         path.name: raw.decode().removeprefix(IMPORTS) for path, raw in project.after(project.take()).items()
     }

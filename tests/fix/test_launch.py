@@ -6,7 +6,7 @@ import pytest
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patches
 from ddpdoctor.trace import Trace
 from tests.fix.cases import finding_at
 from tests.support.recordings import recording, trace
@@ -16,7 +16,7 @@ def patched(patch, text, folder, recorded=None):
     """A script after a patch; its finding is at the line that ends in ``# here``, or nowhere."""
     (folder / "train.py").write_text(text)
     project = Project(folder)
-    patch_of(patch)(Case(finding_at(text), recorded or Trace(()), project))
+    patches()[patch].apply(Case(finding_at(text), recorded or Trace(()), project))
     ((_, after),) = project.after(project.take()).items()
     return after.decode()
 

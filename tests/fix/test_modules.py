@@ -3,7 +3,7 @@
 import textwrap
 
 from ddpdoctor.fix.case import Case, Project
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patches
 from ddpdoctor.model import Finding, Kind, Level, Where
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.trace.data import Pass
@@ -32,7 +32,7 @@ def patched(name, files, folder, made, loop):
     about = Kind.LOADER.of(f"{places[made].file}:{places[made].line}")
     finding = Finding("DD999", Level.FAIL, "", "", "", where=places[made], about=about)
     project = Project(folder)
-    patch_of(name)(Case(finding, trace({0: own}), project))
+    patches()[name].apply(Case(finding, trace({0: own}), project))
     return {path.name: raw.decode() for path, raw in project.after(project.take()).items()}
 
 
@@ -132,7 +132,7 @@ def test_a_group_that_depends_on_an_option_is_destroyed_where_it_is_there(tmp_pa
     (tmp_path / "train.py").write_text(text)
     project = Project(tmp_path)
     finding = Finding("DD999", Level.INFO, "", "", "", where=Where("train.py", at(text, "# here")))
-    patch_of("destroy_process_group")(Case(finding, trace({}), project))
+    patches()["destroy_process_group"].apply(Case(finding, trace({}), project))
     ((_, raw),) = project.after(project.take()).items()
     end = "    if dist.is_initialized():\n        dist.destroy_process_group()\n    return 0\n"
     assert raw.decode() == text.replace("    return 0\n", end)

@@ -8,7 +8,7 @@ import pytest
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.edits import unified_diff
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patches
 from ddpdoctor.trace import Trace
 from tests.fix.cases import finding_at
 
@@ -23,7 +23,7 @@ def added(patch, text, folder, recorded=NOTHING):
     """The lines that a patch adds to a script, whose finding is at the line that ends in ``# here``."""
     (folder / "train.py").write_text(text)
     project = Project(folder)
-    patch_of(patch)(Case(finding_at(text), recorded, project))
+    patches()[patch].apply(Case(finding_at(text), recorded, project))
     ((_, after),) = project.after(project.take()).items()
     lines = unified_diff("train.py", text, after.decode()).splitlines()
     return textwrap.dedent("\n".join(line[1:] for line in lines if re.match(r"\+(?!\+\+ )", line)))

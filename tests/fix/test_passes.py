@@ -4,7 +4,7 @@ import pytest
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patches
 from ddpdoctor.trace import Trace
 from tests.fix.cases import finding_at
 from tests.fix.test_one_process import HEAD, added
@@ -74,7 +74,7 @@ def test_what_is_told_its_epoch(text, lines, tmp_path):
 def test_a_generator_of_epochs_replaces_cycle(tmp_path):
     (tmp_path / "train.py").write_text(CYCLED)
     project = Project(tmp_path)
-    patch_of("set_epoch")(Case(finding_at(CYCLED), Trace(()), project))
+    patches()["set_epoch"].apply(Case(finding_at(CYCLED), Trace(()), project))
     ((_, after),) = project.after(project.take()).items()
     assert after.decode() == ENDLESS
 

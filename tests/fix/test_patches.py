@@ -14,7 +14,7 @@ import ddpdoctor.fix.patches
 from ddpdoctor import registry
 from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.edits import unified_diff
-from ddpdoctor.fix.patches import patch_names, patch_of, patches
+from ddpdoctor.fix.patches import patch_names, patches
 from ddpdoctor.fix.propose import proposals
 from ddpdoctor.model import Finding, Kind, Level, Where
 from ddpdoctor.trace import Trace
@@ -60,7 +60,7 @@ def test_patches_change_what_they_have_to():
 
 @pytest.mark.parametrize("name", patches())
 def test_a_patch_cures_findings_of_checks_that_are_there(name):
-    assert patch_of(name).__doc__
+    assert patches()[name].apply.__doc__
     assert patches()[name].cures
     assert all(map(registry.by_code, patches()[name].cures))
 
@@ -79,23 +79,22 @@ def test_the_preferred_patch_is_tried_first(code, names):
 
 
 NEW = """\
-\"\"\"A patch of its own file.\"\"\"
-
-cures = ("DD601",)
+from ddpdoctor.fix.patches import patch
 
 
-def apply(case):
+@patch("DD601")
+def new_patch(case):
     return "changed"
 """
 
 
-def test_a_new_patch_is_one_file(tmp_path, monkeypatch):
-    (tmp_path / "new_patch.py").write_text(NEW)
+def test_a_new_patch_is_one_function(tmp_path, monkeypatch):
+    (tmp_path / "new_patches.py").write_text(NEW)
     monkeypatch.setattr(ddpdoctor.fix.patches, "__path__", [*ddpdoctor.fix.patches.__path__, str(tmp_path)])
     patches.cache_clear()
     try:
         assert patch_names("DD601") == ("new_patch",)
-        assert patch_of("new_patch")(None) == "changed"
+        assert patches()["new_patch"].apply(None) == "changed"
     finally:
         patches.cache_clear()
-        sys.modules.pop("ddpdoctor.fix.patches.new_patch")
+        sys.modules.pop("ddpdoctor.fix.patches.new_patches")

@@ -5,7 +5,7 @@ import pytest
 from ddpdoctor.blame.frames import Frame, where_of
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Project
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patches
 from ddpdoctor.fix.propose import Case
 from ddpdoctor.trace import Trace
 from tests.fix.cases import finding_at
@@ -18,7 +18,7 @@ def set_epoch(raw, folder, name="train.py"):
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_bytes(raw)
     project = Project(folder)
-    patch_of("set_epoch")(Case(finding_at(raw.decode("latin-1"), name), Trace(()), project))
+    patches()["set_epoch"].apply(Case(finding_at(raw.decode("latin-1"), name), Trace(()), project))
     ((_, after),) = project.after(project.take()).items()
     return after
 

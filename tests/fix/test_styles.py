@@ -6,7 +6,7 @@ import pytest
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patches
 from ddpdoctor.model import Where
 from tests.fix.cases import NOTHING, changed, finding_at, patched
 from tests.support.recordings import recording, replace, trace
@@ -161,7 +161,7 @@ def test_an_import_joins_those_of_its_package(tmp_path):
     text = "from project.data import loaders\nmodel = Net()\noptimizer = SGD(model.parameters())  # here\n"
     (tmp_path / "train.py").write_text(f"import torch\n{text}")
     project = Project(tmp_path)
-    patch_of("wrap_model")(Case(finding_at(f"import torch\n{text}"), NOTHING, project))
+    patches()["wrap_model"].apply(Case(finding_at(f"import torch\n{text}"), NOTHING, project))
     ((_, after),) = project.after(project.take()).items()
     assert after.decode().startswith(
         "import torch\nfrom torch.nn.parallel import DistributedDataParallel\nfrom project.data"

@@ -4,7 +4,7 @@ import pytest
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
-from ddpdoctor.fix.patches import patch_of
+from ddpdoctor.fix.patches import patches
 from ddpdoctor.model import Kind, Where
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.process import Raised
@@ -122,7 +122,7 @@ def test_what_is_written_before_any_process_group_is_written_on_each_host(tmp_pa
     text = f"{IMPORTS}open('names.txt', 'w')  # here\n"
     (tmp_path / "train.py").write_text(text)
     finding = replace(finding_at(text), about=Kind.PATH.of("names.txt"))
-    title = patch_of("write_on_each_host")(Case(finding, NOTHING, Project(tmp_path)))
+    title = patches()["write_on_each_host"].apply(Case(finding, NOTHING, Project(tmp_path)))
     assert title == "written on one rank of each host, with a barrier behind it"
 
 

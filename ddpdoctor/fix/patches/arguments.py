@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.imports import use, use_module
+from ddpdoctor.fix.patches import patch
 from ddpdoctor.fix.reading import INIT, SAMPLER, argument, calls, means, value_of
 from ddpdoctor.fix.source import Node, Source
 
@@ -44,7 +45,6 @@ class Arguments:
         instead: what is called in place of a function that does not know the argument.
     """
 
-    cures: tuple[str, ...]
     title: str
     calls: _Calls
     sets: tuple[str, str] | None = None
@@ -52,11 +52,8 @@ class Arguments:
     over: frozenset[str] | None = frozenset()
     removes: tuple[str, ...] = ()
     instead: dict[str, str] = field(default_factory=dict)
-    after: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
-    tells: bool = True
 
-    def apply(self, case: Case) -> str:
+    def __call__(self, case: Case) -> str:
         """Change the calls, and say what was done.
 
         Raises:
@@ -108,53 +105,50 @@ def _written(source: Source, value: str) -> str:
     return f"{use(source, name)}{bracket}{rest}" if bracket else value
 
 
-ROWS = {
-    "map_location": Arguments(
-        ("DD406",), 'map_location="cpu"', _at_line("torch.load"), sets=("map_location", '"cpu"'), position=1
-    ),
-    "exist_ok": Arguments(
-        ("DD020",),
+map_location = patch("DD406", tells=True)(
+    Arguments('map_location="cpu"', _at_line("torch.load"), sets=("map_location", '"cpu"'), position=1)
+)
+exist_ok = patch("DD020", tells=True)(
+    Arguments(
         "exist_ok=True for the folder",
         _at_line("os.makedirs", "mkdir"),
         sets=("exist_ok", "True"),
         instead={"os.mkdir": "os.makedirs"},
-    ),
-    "broadcast_buffers": Arguments(
-        ("DD216",), "the wrap without broadcast_buffers", Case.wraps, removes=("broadcast_buffers",)
-    ),
-    "no_find_unused": Arguments(
-        ("DD603",), "the wrap without find_unused_parameters", Case.wraps, removes=("find_unused_parameters",)
-    ),
-    "find_unused": Arguments(
-        ("DD204", "DD222"),
+    )
+)
+broadcast_buffers = patch("DD216", tells=True)(
+    Arguments("the wrap without broadcast_buffers", Case.wraps, removes=("broadcast_buffers",))
+)
+no_find_unused = patch("DD603", tells=True)(
+    Arguments("the wrap without find_unused_parameters", Case.wraps, removes=("find_unused_parameters",))
+)
+find_unused = patch("DD204", "DD222", after=("gather_with_gradient",))(
+    Arguments(
         "find_unused_parameters=True",
         Case.wraps,
         sets=("find_unused_parameters", "True"),
         over=frozenset({"False"}),
         removes=("static_graph",),
-        after=("gather_with_gradient",),
-        tells=False,
-    ),
-    "no_reentrant": Arguments(
-        ("DD213",),
+    )
+)
+no_reentrant = patch("DD213", tells=True)(
+    Arguments(
         "use_reentrant=False",
-        _in_files(*(f"torch.utils.checkpoint.{it}" for it in ("checkpoint", "checkpoint_sequential"))),
+        _in_files("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential"),
         sets=("use_reentrant", "False"),
         over=frozenset({"True"}),
-    ),
-    "group_timeout": Arguments(
-        ("DD306",),
+    )
+)
+group_timeout = patch("DD306")(
+    Arguments(
         "a timeout of two hours for the process group",
         _in_files(INIT),
         sets=("timeout", "datetime.timedelta(hours=2)"),
         over=_ANY,
-        tells=False,
-    ),
-    "sampler_of_group": Arguments(
-        ("DD105",),
-        "rank and number of ranks of the process group",
-        _at_line(SAMPLER),
-        removes=("num_replicas", "rank"),
-        changes=("samples",),
-    ),
-}
+    )
+)
+sampler_of_group = patch("DD105", tells=True, changes=("samples",))(
+    Arguments(
+        "rank and number of ranks of the process group", _at_line(SAMPLER), removes=("num_replicas", "rank")
+    )
+)

@@ -1,4 +1,4 @@
-"""Tells the sampler of a loop the epoch, before each pass."""
+"""Tells samplers the epoch, before each pass."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.imports import define, use
 from ddpdoctor.fix.passes import EpochLoop, epoch_loop, iterated
+from ddpdoctor.fix.patches import patch
 from ddpdoctor.fix.reading import (
     LOADER,
     SAMPLER,
@@ -25,12 +26,11 @@ from ddpdoctor.fix.reading import (
 from ddpdoctor.fix.source import Node, Source
 from ddpdoctor.program.files import LOOPS
 
-cures = ("DD103",)
-tells = True
 _CYCLE = "itertools.cycle"
 
 
-def apply(case: Case) -> str:
+@patch("DD103", tells=True)
+def set_epoch(case: Case) -> str:
     """Call ``set_epoch`` where the loop over epochs begins, or where an iterator is begun anew.
 
     ``itertools.cycle`` keeps the batches of its first pass: a generator of epochs replaces it.

@@ -1,0 +1,295 @@
+"""When and how gradients are averaged, scaled and clipped."""
+
+from __future__ import annotations
+
+import ast
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.imports import DIST, import_name, use
+from ddpdoctor.fix.patches import patch
+from ddpdoctor.fix.reading import (
+    argument,
+    calls,
+    calls_of_wrappers,
+    dotted,
+    has_group,
+    is_call_of,
+    is_method,
+    may_lack_group,
+    means,
+    passed,
+    world_size,
+)
+from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.program.files import LOOPS
+from ddpdoctor.program.points import Entity
+
+_FLAG = "require_backward_grad_sync"
+_MODULE = "torch.distributed.nn.functional"
+"""Imported by its name: torch.distributed does not import it."""
+_GATHER = f"{DIST}.all_gather"
+_WITHOUT = ("torch.no_grad", "torch.inference_mode", "torch.autograd.Function")
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
+_COMPRESSED = {"torch.bfloat16": "bf16_compress_hook", "torch.float16": "fp16_compress_hook"}
+"""The hooks for what the script's own sends in place of 32 bits."""
+_NAMED = (ast.Name, ast.Attribute)
+
+
+@patch("DD602", tells=True)
+def no_sync(case: Case) -> str:
+    """``no_sync`` around the forward and the backward of all micro-batches but the last: no averages in vain."""
+    source, backward = case.source, case.statement
+    until = [*source.before(backward), backward]
+    forwards = [other for other in until if calls_of_wrappers(source, other)]
+    if not forwards:
+        raise CannotPatch("the forward is not beside the backward")
+    name = source.code(calls_of_wrappers(source, forwards[-1])[0].func)
+    last, nothing = _is_last(source, backward), use(source, "contextlib.nullcontext")
+    alone = f"not {has_group(source)} or " if may_lack_group(source) else ""
+    header = f"with {nothing}() if {alone}{last} else {name}.no_sync():"
+    source.indent_lines(until[until.index(forwards[-1]) :], header)
+    return f"{name}.no_sync() for all micro-batches but the last"
+
+
+def _is_last(source: Source, backward: Node) -> str:
+    """Whether a micro-batch is the last of its window: what the update is under, or the last round of the loop."""
+    if update := _update(source, source.behind(backward)):
+        return source.code(update.test)
+    loop: Node = source.enclosing(backward, ast.For)
+    name, count = _counted(source, loop) if loop is not None else ("", "")
+    if not name:
+        raise CannotPatch("the end of a window of micro-batches is not a condition")
+    if name == "_":
+        name = "micro_batch"
+        source.replace(loop.target, name)
+    return f"{name} + 1 == {count}"
+
+
+def _update(source: Source, statements: list[Node]) -> Node | None:
+    """The condition under which the optimizer takes its step."""
+    conditions = (it for it in statements if isinstance(it, ast.If))
+    return next((it for it in conditions if calls(source, "step", within=it)), None)
+
+
+def _counted(source: Source, loop: Node) -> tuple[str, str]:
+    """The variable and the count of ``for i in range(n)``; empty of any other loop."""
+    is_range = is_call_of(source, loop.iter, "builtins.range") and len(loop.iter.args) == 1
+    is_counted = is_range and isinstance(loop.target, ast.Name)
+    return (loop.target.id, source.code(loop.iter.args[0])) if is_counted else ("", "")
+
+
+@patch("DD202", tells=True)
+def sync_last(case: Case) -> str:
+    """Average at the last micro-batch of a window alone: mend the condition of ``no_sync``, its block, or its flag."""
+    source, statement = case.shown
+    block = source.block(statement)
+    flags = [it for it in (*source.before(statement), statement) if _sets_flag(it)]
+    if flags:
+        forwards = [it for it in block[: block.index(statement) + 1] if calls_of_wrappers(source, it)]
+        if any(it.lineno > flags[-1].lineno for it in forwards):
+            source.replace(flags[-1].value, _is_last(source, statement))
+            return f"{_FLAG} for the last micro-batch"
+        source.move_before(flags[-1], forwards[0] if forwards else block[0])
+        return f"{_FLAG} set before the forward"
+    for around in (statement, *source.above(statement)):
+        if isinstance(around, ast.With) and calls(source, "no_sync", within=around.items[0].context_expr):
+            _mend(source, around)
+            return "no_sync for all micro-batches but the last"
+    raise CannotPatch("the backward is under no no_sync in this function")
+
+
+def _sets_flag(statement: Node) -> bool:
+    return isinstance(statement, ast.Assign) and getattr(statement.targets[0], "attr", None) == _FLAG
+
+
+def _mend(source: Source, around: Node) -> None:
+    item = around.items[0].context_expr
+    update = _update(source, source.block(around))
+    if isinstance(item, ast.IfExp) and update:
+        test = source.code(update.test)
+        body_syncs = not calls(source, "no_sync", within=item.body)
+        source.replace(item.test, test if body_syncs else f"not ({test})")
+    elif isinstance(item, ast.IfExp) and isinstance(item.test, ast.Name):  # the other way round
+        source.replace(item.test, f"not {source.code(item.test)}")
+    else:
+        _swap(source, around, item)
+
+
+def _swap(source: Source, around: Node, item: Node) -> None:
+    """The loop outside of no_sync, which then is not for the last round."""
+    loop = around.body[0]
+    if len(around.body) > 1 or not isinstance(loop, ast.For):
+        raise CannotPatch("no_sync is around more than a loop over micro-batches")
+    name, count = _counted(source, loop)
+    if not name:
+        raise CannotPatch("the loop over micro-batches does not count them")
+    name = name if name != "_" else "micro_batch"
+    nothing = use(source, "contextlib.nullcontext")
+    head = f"with {nothing}() if {name} + 1 == {count} else {source.code(item)}:"
+    begin, end = source.span(around)[0], source.text.index(":", source.span(loop.iter)[1])
+    lines = f"for {name} in {source.code(loop.iter)}:\n{source.margin(loop)}{head}"
+    source.replace_span(begin, end + 1, lines)
+
+
+@patch("DD207", tells=True, changes=("loss",))
+def single_backward(case: Case) -> str:
+    """One backward of the sum of two losses, in place of the second."""
+    source, statement = case.source, case.statement
+    earlier = [other for other in source.before(statement) if _is_backward(other)]
+    if not _is_backward(statement) or not earlier:
+        raise CannotPatch("no other backward is beside it")
+    terms = [_term(source, other.value.func.value) for other in (earlier[-1], statement)]
+    source.replace(statement.value, f"({' + '.join(terms)}).backward()")
+    source.delete(earlier[-1])
+    return "one backward of both losses"
+
+
+def _is_backward(statement: Node) -> bool:
+    return isinstance(statement, ast.Expr) and is_method(statement.value, "backward")
+
+
+def _term(source: Source, value: Node) -> str:
+    return f"({source.code(value)})" if isinstance(value, (ast.BinOp, ast.IfExp)) else str(source.code(value))
+
+
+@patch("DD211", tells=True, changes=("loss",))
+def divide_sum(case: Case) -> str:
+    """A division by the number of ranks behind the all_reduce."""
+    source, statement = case.source, case.statement
+    _, call = case.call_at(case.finding.where, "all_reduce", "all_reduce_coalesced")
+    tensor, size = argument(call, 0, "tensor"), world_size(source, statement, plain=True)
+    is_async = argument(call, None, "async_op") is not None
+    if isinstance(statement, ast.Assign) and statement.value is call:
+        name = source.code(statement.targets[0])
+        source.insert_after(statement, f"{name} = {name} / {size}")
+    elif isinstance(statement, ast.Expr) and statement.value is call and tensor and not is_async:
+        name = source.code(tensor)
+        source.insert_after(statement, f"{name} /= {size}")
+    else:
+        raise CannotPatch("the sum is not at hand behind the all_reduce")
+    return f"{name} divided by the number of ranks"
+
+
+@patch("DD217", tells=True)
+def unscale(case: Case) -> str:
+    """``unscale_`` of the GradScaler behind the backward, or right before the clipping that the finding names."""
+    source, statement = case.source, case.statement
+    scope = source.scope(statement)
+    steps = [call for call in calls(source, "step", within=scope) if call.args]
+    if not steps:
+        raise CannotPatch("no step of a GradScaler is in this function")
+    line = f"{source.code(steps[0].func.value)}.unscale_({source.code(steps[0].args[0])})"
+    for call in calls(source, "unscale_", within=scope):
+        source.delete(source.statement(call))
+    if source.statement(steps[0]) is statement:
+        backwards = [source.statement(call) for call in calls(source, "backward", within=scope)]
+        inside = [backward for backward in backwards if backward in source.block(statement)]
+        if not inside:
+            raise CannotPatch("the backward is not beside the step")
+        source.insert_after(inside[-1], line)
+    else:
+        source.insert_before(statement, line)
+    return f"{line} before the clipping"
+
+
+@patch("DD218", tells=True)
+def clip_before_step(case: Case) -> str:
+    """Move the clipping behind the last backward, right before the optimizer takes its step."""
+    source, statement = case.source, case.statement
+    inside = source.enclosing(statement, *LOOPS) or source.scope(statement)
+    steps = [call for call in calls(source, "step", within=inside) if call.lineno > statement.lineno]
+    if not steps:
+        raise CannotPatch("no step of an optimizer follows the clipping")
+    clipping = _whole(source, statement, steps[0])
+    step = source.enclosing(steps[0], ast.stmt)
+    if source.begins_line(step):
+        source.insert_before(step, source.reindented(clipping, ""))
+    elif isinstance(clipping, ast.Expr):  # the step is in the line of its condition
+        begin = source.span(step)[0]
+        source.replace_span(begin, begin, f"{source.code(clipping)}; ")
+    source.delete(clipping)
+    return "clipping right before the step"
+
+
+def _whole(source: Source, statement: Node, step: Node) -> Node:
+    """The clipping with the conditions that are for it alone: ``if args.max_norm:``."""
+    for around in source.within_function(statement):
+        is_condition = isinstance(around, ast.If) and around.body == [statement] and not around.orelse
+        if not is_condition or around.lineno <= step.lineno <= around.end_lineno:
+            break
+        statement = around
+    return statement
+
+
+@patch("DD204", "DD212")
+def gather_with_gradient(case: Case) -> str:
+    """The ``all_gather`` that returns the parts and lets gradients pass."""
+    source, call = case.source, _call(case)
+    statement = source.statement(call)
+    parts, tensor = argument(call, 0, "tensor_list"), argument(call, 1, "tensor")
+    if parts is None or tensor is None or not dotted(parts) or not isinstance(statement, ast.Expr):
+        raise CannotPatch("the list that all_gather fills has no name")
+    name = source.code(parts)
+    for other in source.block(statement):
+        if isinstance(other, ast.Assign) and [source.code(target) for target in other.targets] == [name]:
+            source.delete(other)
+    import_name(source, _MODULE, "all_gather")
+    source.replace(call, f"{name} = all_gather({source.code(tensor)})")
+    return f"{_MODULE}.all_gather, which carries gradients"
+
+
+def _call(case: Case) -> Node:
+    """The call at the line; where that has none, the only one of the file that could pass gradients."""
+    every = [call for call in calls(case.source, _GATHER) if not _is_without(case.source, call)]
+    return every[0] if len(every) == 1 else case.call_at(case.finding.where, _GATHER)[1]
+
+
+def _is_without(source: Source, call: Node) -> bool:
+    """Whether no gradient is meant to pass here, or a function of its own passes it."""
+    for around in source.above(call):
+        items = (item.context_expr for item in getattr(around, "items", ()))
+        parts = (*items, *getattr(around, "decorator_list", ()), *getattr(around, "bases", ()))
+        if any(means(source, it.func if isinstance(it, ast.Call) else it, *_WITHOUT) for it in parts):
+            return True
+    return False
+
+
+@patch("DD228")
+def allreduce_hook(case: Case) -> str:
+    """PyTorch's ``allreduce_hook``, which averages, in place of the script's own; or the one that compresses alike."""
+    source, call = case.call_at(case.finding.where, "register_comm_hook")
+    state, hook = (
+        _given(source, argument(call, number, name)) for number, name in enumerate(("state", "hook"))
+    )
+    name = _averaging(source, hook)
+    if state is not None:
+        source.replace(state, "None")
+    if hook is not None:
+        source.replace(hook, use(source, f"{_HOOKS}.{name}"))
+    return f"{name} of PyTorch, which averages"
+
+
+def _given(source: Source, value: Node | None) -> Node | None:
+    """What is registered; of a parameter, what its function is called with.
+
+    Raises:
+        CannotPatch: it is called more than once.
+    """
+    sites = passed(source, value) if value is not None else []
+    if len(sites) > 1:
+        raise CannotPatch(f"{source.code(value)} is another hook at each call of its function")
+    return sites[0][2] if sites else value
+
+
+def _averaging(source: Source, hook: Node | None) -> str:
+    entities = source.program.flow.referents(source.point(hook)) if hook is not None else ()
+    parts = [
+        other.expression(node).names
+        for entity in entities
+        if isinstance(entity, Entity)
+        for other in [source.project.source(entity.file.path)]
+        for node in other.all(*_NAMED, within=entity.node)
+    ]
+    names = frozenset[str]().union(*parts)
+    return next((name for kind, name in _COMPRESSED.items() if kind in names), "allreduce_hook")

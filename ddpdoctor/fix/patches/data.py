@@ -1,0 +1,236 @@
+"""Which samples each rank reads."""
+
+from __future__ import annotations
+
+import ast
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.imports import use
+from ddpdoctor.fix.passes import find_epoch_loop, loops_over
+from ddpdoctor.fix.patches import patch
+from ddpdoctor.fix.patches.epochs import tell_epoch
+from ddpdoctor.fix.reading import (
+    LOADER,
+    SAMPLER,
+    argument,
+    calls,
+    calls_of_wrappers,
+    dotted,
+    free,
+    has_group,
+    is_call_of,
+    may_lack_group,
+    rank,
+    value_of,
+    world_size,
+)
+from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.model import Where
+from ddpdoctor.program.files import FUNCTIONS
+from ddpdoctor.program.points import Entity
+
+_SAMPLERS = tuple(f"torch.utils.data.{name}" for name in ("WeightedRandomSampler", "RandomSampler"))
+
+
+@patch("DD101", tells=True, changes=("samples",))
+def distributed_sampler(case: Case) -> str:
+    """A DistributedSampler with its shuffling for each DataLoader that the finding is about; it is told the epoch."""
+    told = False
+    for place in case.loaders() or filter(None, [case.finding.where]):
+        source, call = case.call_at(place, LOADER)
+        told |= _divide_loader(case, source, call, place)
+    return f"a DistributedSampler for the DataLoader{', with set_epoch' if told else ''}"
+
+
+def _divide_loader(case: Case, source: Source, call: Node, place: Where) -> bool:
+    """Divide one, and say whether its sampler is told the epoch."""
+    if argument(call, 3, "sampler") or argument(call, 4, "batch_sampler"):
+        raise CannotPatch("the DataLoader has a sampler already")
+    statement = source.statement(call)
+    if hasattr(statement, "body"):
+        raise CannotPatch("the DataLoader is made in the head of a loop")
+    dataset, shuffle = argument(call, 0, "dataset"), argument(call, 2, "shuffle")
+    if dataset is None:
+        raise CannotPatch("the dataset of the DataLoader is not among its arguments")
+    name = _free(source, statement, "sampler")
+    shuffled = source.code(shuffle) if shuffle is not None else "False"
+    decided = shuffled not in ("True", "False")
+    options = ", shuffle=False" if shuffled == "False" else ""
+    made = f"{use(source, SAMPLER)}({_named(source, statement, dataset)}{options})"
+    alone = may_lack_group(source)
+    # What is made here without shuffling may be for an evaluation that one rank does.
+    by_shuffle = [shuffled if dotted(shuffle) else f"({shuffled})"] if decided else []
+    conditions = " and ".join([*by_shuffle, *([has_group(source)] if alone else [])])
+    made = f"{made} if {conditions} else None" if conditions else made
+    source.insert_before(statement, f"{name} = {made}")
+    keyword = next((it for it in call.keywords if it.value is shuffle), None)
+    if keyword is not None:
+        in_one_process = alone and shuffled != "False"
+        left = f", shuffle={' and '.join([*by_shuffle, f'{name} is None'])}" if in_one_process else ""
+        source.replace(keyword, f"sampler={name}{left}")
+    elif shuffle is not None:
+        raise CannotPatch("shuffle is given by its position")
+    else:
+        source.add_argument(call, f"sampler={name}")
+    loops = loops_over(case, place) if shuffle is not None else []
+    in_epochs = [(inside, loop) for inside, loop in loops if find_epoch_loop(inside, loop)]
+    for inside, loop in in_epochs:
+        beside = inside is source and source.scope(loop) is source.scope(call)
+        tell_epoch(inside, loop, name if beside else "", f"{name} is not None" if beside and decided else "")
+    return bool(in_epochs)
+
+
+def _named(source: Source, statement: Node, dataset: Node) -> str:
+    """The dataset, which is given a name where it is made in the call."""
+    if dotted(dataset):
+        return source.code(dataset)
+    name = _free(source, statement, "dataset")
+    source.insert_before(statement, f"{name} = {source.code(dataset)}")
+    source.replace(dataset, name)
+    return name
+
+
+def _free(source: Source, statement: Node, name: str) -> str:
+    """A name that is not assigned here."""
+    taken = source.program.flow.chains(source.scope(statement), source.file).all
+    others = source.program.flow.chains(source.tree, source.file).all
+    return f"train_{name}" if name in taken or name in others else name
+
+
+@patch("DD101", changes=("samples",), after=("distributed_sampler",))
+def rank_draws(case: Case) -> str:
+    """A generator that is seeded by the rank for a random sampler."""
+    source, loader = case.call_at(case.loader, LOADER)
+    made = _sampler(source, loader, *_SAMPLERS)
+    if made is None:
+        raise CannotPatch("its sampler is no random sampler of torch")
+    if argument(made, None, "generator"):
+        raise CannotPatch("its sampler has a generator already")
+    statement = source.statement(made)
+    seed = rank(source, statement)
+    seed = seed[1:-1] if seed.startswith("(") else seed
+    source.insert_before(statement, f"generator = {use(source, 'torch.Generator')}().manual_seed({seed})")
+    source.add_argument(made, "generator=generator")
+    return "a generator of each rank for its sampler"
+
+
+def _sampler(source: Source, loader: Node, *names: str) -> Node:
+    """The call that makes the sampler of a DataLoader, where it is one of these."""
+    given = argument(loader, 3, "sampler")
+    made = value_of(source, given) if given is not None else None
+    return made if is_call_of(source, made, *names) else None
+
+
+@patch("DD102", "DD108", changes=("samples",))
+def divide_stream(case: Case) -> str:
+    """Every world_size-th of what the dataset iterates; for each worker its part of that, or a seed of its own."""
+    source, loader = case.call_at(case.loader, LOADER)
+    if case.finding.code == "DD108":
+        init = argument(loader, None, "worker_init_fn")
+        if init is not None and _seed(source, init):
+            return "a seed of its own for each worker"
+        return _among_workers(*_iterates(source, loader))
+    source, method = _iterates(source, loader)
+    for call in calls(source, "itertools.islice", within=method):
+        texts = [source.code(arg) for arg in call.args]
+        if len(texts) == 4 and texts[3].endswith(".num_workers"):
+            first = f"first = {rank(source, call)} * {texts[3]} + {texts[1]}"
+            step = f"step = {world_size(source, call)} * {texts[3]}"
+            source.insert_before(source.statement(call), f"{first}\n{step}")
+            source.replace(call.args[1], "first")
+            source.replace(call.args[3], "step")
+            return "the stream divided among ranks and workers"
+    loop = _loop(source, method)
+    _divide(source, loop, f"{rank(source, loop)}, None, {world_size(source, loop)}")
+    return "the stream divided among ranks"
+
+
+def _among_workers(source: Source, method: Node) -> str:
+    loop, info = _loop(source, method), use(source, "torch.utils.data.get_worker_info")
+    worker, first, step = (free(source, loop, name) for name in ("worker", "first", "step"))
+    part = f"({worker}.id, {worker}.num_workers) if {worker} else (0, 1)"
+    source.insert_before(loop, f"{worker} = {info}()\n{first}, {step} = {part}")
+    _divide(source, loop, f"{first}, None, {step}")
+    return "the stream divided among workers"
+
+
+def _loop(source: Source, method: Node) -> Node:
+    loops = source.all(ast.For, within=method)
+    if not loops:
+        raise CannotPatch("the dataset's __iter__ has no loop")
+    return loops[0]
+
+
+def _divide(source: Source, loop: Node, slice_: str) -> None:
+    """Let a loop take a slice of what it iterates."""
+    source.replace(loop.iter, f"{use(source, 'itertools.islice')}({source.code(loop.iter)}, {slice_})")
+
+
+def _iterates(source: Source, loader: Node) -> tuple[Source, Node]:
+    """The ``__iter__`` of the dataset of a DataLoader.
+
+    Raises:
+        CannotPatch: the program does not define it.
+    """
+    dataset = argument(loader, 0, "dataset")
+    types = source.program.flow.types(source.point(dataset)) if dataset is not None else ()
+    for of_class in (it for it in types if isinstance(it, Entity)):
+        for method in of_class.node.body:
+            if isinstance(method, FUNCTIONS) and method.name == "__iter__":
+                return source.project.source(of_class.file.path), method
+    raise CannotPatch("the program does not define how the dataset iterates")
+
+
+def _seed(source: Source, init: Node) -> bool:
+    """Seed by torch's own seed of the worker, which differs between workers and ranks."""
+    names = [dotted(init)]
+    functions = [node for node in source.all(*FUNCTIONS) if node.name in names]
+    seeds = calls(
+        source, "random.seed", "numpy.random.seed", "torch.manual_seed", within=functions or ast.Pass()
+    )
+    for call in seeds:
+        source.replace(call.args[0], f"{use(source, 'torch.initial_seed')}() % 2**32")
+    return bool(seeds)
+
+
+@patch("DD501")
+def even_evaluation(case: Case) -> str:
+    """Every world_size-th sample in place of a DistributedSampler, so that each counts once in an evaluation."""
+    source, loader = case.call_at(case.loader, LOADER)
+    made = _sampler(source, loader, SAMPLER)
+    if made is None:
+        raise CannotPatch("its DistributedSampler is made in another place")
+    dataset = argument(made, 0, "dataset")
+    if dataset is None or not dotted(dataset):
+        raise CannotPatch("the dataset has no name")
+    size, number = argument(made, 1, "num_replicas"), argument(made, 2, "rank")
+    first = source.code(number) if number else rank(source, made, plain=True)
+    step = source.code(size) if size else world_size(source, made, plain=True)
+    part = f"range({first}, len({source.code(dataset)}), {step})"
+    if loops_over(case, case.loader):
+        shuffle = argument(made, 3, "shuffle")
+        if shuffle is None or not dotted(shuffle):
+            raise CannotPatch("its DistributedSampler also divides what is trained on")
+        part = f"{source.code(made)} if {source.code(shuffle)} else {part}"
+    source.replace(made, part)
+    return "each sample of the evaluation once"
+
+
+@patch("DD106")
+def join(case: Case) -> str:
+    """The loop over the uneven batches under ``model.join()``."""
+    joined = []
+    for place in case.loaders() or filter(None, [case.finding.where]):
+        for source, loop in loops_over(case, place):
+            called = calls_of_wrappers(source, loop)
+            if not called:
+                raise CannotPatch("the loop over the uneven batches calls no wrapper by its name")
+            name = source.code(called[0].func)
+            nothing = f"{use(source, 'contextlib.nullcontext')}()" if may_lack_group(source) else ""
+            alone = f" if {has_group(source)} else {nothing}" if nothing else ""
+            source.indent_lines(loop, f"with {name}.join(){alone}:")
+            joined.append(name)
+    if not joined:
+        raise CannotPatch("no loop trains on the uneven batches")
+    return f"{joined[0]}.join() for uneven batches"

@@ -1,0 +1,236 @@
+"""What only some ranks do, or each for itself: done by all of them, or by one."""
+
+from __future__ import annotations
+
+import ast
+
+from ddpdoctor.fix import CannotPatch
+from ddpdoctor.fix.case import Case
+from ddpdoctor.fix.imports import DIST
+from ddpdoctor.fix.patches import patch
+from ddpdoctor.fix.reading import (
+    all_come_to,
+    callers,
+    calls,
+    calls_of_wrappers,
+    decides_by_rank,
+    dotted,
+    is_wrapped,
+    passed,
+    rank_guard,
+)
+from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.writing import barrier, is_local_rank_0, is_rank_0, module_of, plain_if, under_condition
+from ddpdoctor.model import Kind
+from ddpdoctor.program import Origin
+from ddpdoctor.program.files import FUNCTIONS
+from ddpdoctor.text import shorten
+from ddpdoctor.trace.files import is_of_training
+
+_LONGEST = 40
+_OF_WORKERS = ("__getitem__", "__getitems__", "__iter__")
+"""Methods of datasets that DataLoader workers call."""
+_GIVEN_TO_WORKERS = ("collate_fn", "worker_init_fn")
+_COPIES = tuple(f"shutil.{name}" for name in ("copy", "copy2", "copyfile", "copytree", "move"))
+_OF_RANK_0 = ("torch.save", *_COPIES, "os.rename", "os.replace")
+"""What is done with files that ranks made in training, which are on the disk of rank 0."""
+_HANDLERS = ("RotatingFileHandler", "TimedRotatingFileHandler")
+_LOGS = ("logging.FileHandler", "logging.basicConfig", *(f"logging.handlers.{name}" for name in _HANDLERS))
+
+
+@patch("DD219", "DD225", "DD226", "DD303", "DD405", after=("call_module",))
+def out_of_rank_guard(case: Case) -> str:
+    """Move the statement at the line out of its condition by rank; or the call of its function, where that has one."""
+    source, statement = case.source, _statement(case)
+    if rank_guard(source, statement) is not None:
+        move_out(source, statement)
+        return f"{shorten(source.code(statement), _LONGEST)} on every rank"
+    function = source.scope(statement)
+    for there, call in callers(source, function):
+        guard = rank_guard(there, call)
+        if guard is None:
+            continue
+        called = there.statement(call)
+        if isinstance(called, ast.Expr) and called.value is call:
+            move_out(there, called)
+        else:
+            name = f"{function.name}_result"
+            there.insert_before(guard, f"{name} = {there.code(call)}")
+            there.replace(call, name)
+        return f"{function.name} called on every rank"
+    raise CannotPatch("it is under no condition by rank in this file")
+
+
+def _statement(case: Case) -> Node:
+    """The statement at the line; where that is the condition itself, the only one under it, or the step."""
+    source, statement = case.source, case.statement
+    if not isinstance(statement, ast.If) or statement.lineno != case.line:
+        return statement
+    steps = [inner for inner in statement.body if calls(source, "step", within=inner)]
+    return statement.body[0] if len(statement.body) == 1 else next(iter(steps), statement)
+
+
+def move_out(source: Source, statement: Node) -> None:
+    """Move a statement in front of the condition by rank that it is under, or behind it."""
+    guard = plain_if(source, rank_guard(source, statement))
+    if statement not in guard.body or not source.begins_line(statement):
+        raise CannotPatch(f"line {statement.lineno} is under more than the condition by rank")
+    code = source.reindented(statement, "")
+    if guard.body[0] is statement:
+        source.insert_before(guard, code)
+    else:
+        source.insert_after(guard, code)
+    if len(guard.body) == 1:
+        source.delete_lines(guard)
+    else:
+        source.delete(statement)
+
+
+@patch("DD305")
+def no_early_return(case: Case) -> str:
+    """Put what the other ranks skip by an early return under a condition for those that do it."""
+    source = case.source
+    statement = _where_others_wait(case)
+    before = source.before(statement)
+    leaves = [node for node in before if isinstance(node, ast.If) and _only_returns(source, node)]
+    if not leaves:
+        raise CannotPatch("no rank returns before the line in its block")
+    left = plain_if(source, leaves[-1])
+    skipped = before[before.index(left) + 1 :]
+    source.delete_lines(left)
+    if skipped:
+        source.indent_lines(skipped, f"if {_opposite(source, left.test)}:")
+    return "no rank returns before the others"
+
+
+def _where_others_wait(case: Case) -> Node:
+    """The statement at the line; where that is the return, the one behind it in which the others wait."""
+    source, statement = case.source, case.statement
+    if not isinstance(statement, ast.If):
+        return statement
+    line = next((entry.where.line for entry in case.finding.evidence if entry.where), None)
+    for other in source.behind(statement):
+        waits = any(_is_of_group(source, call) for call in source.all(ast.Call, within=other))
+        if other.lineno <= line <= other.end_lineno if line is not None else waits:
+            return other
+    raise CannotPatch("what the others wait in is not behind the return")
+
+
+def _is_of_group(source: Source, call: Node) -> bool:
+    return any(name.startswith(f"{DIST}.") for name in source.expression(call.func).names)
+
+
+def _only_returns(source: Source, node: Node) -> bool:
+    first = node.body[0]
+    return isinstance(first, ast.Return) and first.value is None and decides_by_rank(source, node.test)
+
+
+def _opposite(source: Source, test: Node) -> str:
+    code = source.code(test)
+    is_unequal = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.NotEq)
+    return code.replace("!=", "==") if is_unequal and code.count("!=") == 1 else f"not ({code})"
+
+
+@patch("DD303", tells=True)
+def call_module(case: Case) -> str:
+    """On one rank, call ``model.module``, whose forward sends nothing, or pass it to the function that calls it."""
+    source, statement = case.source, case.statement
+    called = [(source, call.func) for call in calls_of_wrappers(source, statement)]
+    if rank_guard(source, statement) is None:
+        called = [
+            (there, given)
+            for _, name in called
+            for there, call, given in passed(source, name)
+            if rank_guard(there, call) and dotted(given) and is_wrapped(there, given)
+        ]
+    if not called:
+        raise CannotPatch("the line is not one in which a single rank calls a wrapper")
+    for there, name in called:
+        there.replace(name, module_of(there, there.code(name)))
+    return f"{called[0][0].code(called[0][1])}.module called on one rank"
+
+
+@patch("DD402", tells=True)
+def write_on_rank_0(case: Case) -> str:
+    """Put the statement that writes under rank 0, with a barrier behind it."""
+    source = case.source
+    statement = written(source, case.statement)
+    return under(source, statement, is_rank_0(source, statement), "rank 0")
+
+
+def under(source: Source, statement: Node, condition: str, rank: str) -> str:
+    """Put a statement under a condition, with a barrier behind it if all ranks come there.
+
+    A condition by a rank under which several ranks write already is replaced.
+    """
+    guard = rank_guard(source, statement)
+    if guard is not None and isinstance(guard.test, ast.Compare):
+        source.replace(guard.test, condition)
+        return f"written on {rank}"
+    under_condition(source, statement, condition)
+    if not all_come_to(source, statement):
+        return f"written on {rank}"
+    source.insert_after(statement, barrier(source))
+    return f"written on {rank}, with a barrier behind it"
+
+
+def written(source: Source, statement: Node) -> Node:
+    """The statement that uses a file, with the one that opens the file and the condition that asks whether it is there.
+
+    Raises:
+        CannotPatch: it is no statement of its own.
+    """
+    function = source.scope(statement)
+    if isinstance(statement, FUNCTIONS):
+        raise CannotPatch("the line is no statement that uses a file")
+    if isinstance(function, FUNCTIONS) and (function.name in _OF_WORKERS or _is_given(source, function)):
+        raise CannotPatch("DataLoader workers write it, which are no ranks and cannot wait for each other")
+    for around in source.within_function(statement):
+        opens = isinstance(around, ast.With) and calls(source, "open", within=around.items[0].context_expr)
+        asks = isinstance(around, ast.If) and Origin.FILES in source.expression(around.test).origins.kinds
+        if (opens or asks) and not calls(source, f"{DIST}.barrier", within=around):
+            statement = around
+    return statement
+
+
+def _is_given(source: Source, function: Node) -> bool:
+    """Whether DataLoaders are given a function that their workers call."""
+    keywords = (it for call in source.file.calls for it in call.keywords)
+    return any(it.arg in _GIVEN_TO_WORKERS and dotted(it.value) == function.name for it in keywords)
+
+
+@patch("DD401")
+def barrier_before(case: Case) -> str:
+    """A barrier before the line that reads a file, until it is written."""
+    source = case.source
+    statement = written(source, case.statement)
+    if not all_come_to(source, statement):
+        raise CannotPatch("it is read on some ranks only")
+    source.insert_before(statement, barrier(source))
+    return "a barrier before it is read"
+
+
+@patch("DD606")
+def log_on_rank_0(case: Case) -> str:
+    """Put the statement that opens a log file under rank 0."""
+    source, statement = case.source, case.statement
+    if not isinstance(statement, ast.Expr):
+        raise CannotPatch("the log file is opened where others need its value")
+    under_condition(source, statement, is_rank_0(source, statement))
+    return "the log file on rank 0 only"
+
+
+@patch("DD020", after=("exist_ok",))
+def write_on_each_host(case: Case) -> str:
+    """Put the statement that writes under local rank 0, since hosts may have disks of their own, with a barrier behind
+    it; results of training under rank 0."""
+    source = case.source
+    if calls(source, *_LOGS, within=case.statement):
+        return log_on_rank_0.apply(case)
+    statement = written(source, case.statement)
+    paths = [subject.name for subject in case.finding.about if subject.kind is Kind.PATH]
+    results = paths and all(is_of_training(case.trace.recorded, path) for path in paths)
+    is_cache = isinstance(statement, ast.If)
+    if results or (not is_cache and calls(source, *_OF_RANK_0, within=statement)):
+        return under(source, statement, is_rank_0(source, statement), "rank 0")
+    return under(source, statement, is_local_rank_0(source, statement), "one rank of each host")
