@@ -1,13 +1,14 @@
-"""Makes typer's commands of functions that take their options as one value."""
+"""Makes typer's commands of dataclasses that hold their options, and of functions that take one."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from typing import Annotated, Any, TypeVar, get_type_hints
+from importlib import import_module
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -17,13 +18,13 @@ from ddpdoctor.cli.options import LINE, OPTION, STDOUT, JobOptions, ReportOption
 from ddpdoctor.cli.signals import stopped_by_signals
 from ddpdoctor.redact import quote
 
-_Options = TypeVar("_Options")
-_Run = Callable[[_Options], int]
 _ANNOTATED: Any = Annotated
 _WIDEST = 110
 _WIDEST_NAMES = 26
 """Columns of an option's names; what it does stands under longer ones."""
-_TYPE = re.compile(r" <list\[([^\]]*)\]>")
+_FEW = 8
+"""Options that stand under one heading."""
+_TYPE = re.compile(r" <(?:list\[([^\]]*)\]|str)>")
 TOPICS = {
     "What to run": (
         "words subjects module nproc backend rehearse rehearse_hosts world_size ranks exact no_fork trace "
@@ -39,38 +40,35 @@ TOPICS = {
     ),
 }
 """The options of a command's help, by their names; all others stand behind these."""
+_NOTHING_LEFT, _GOES_ON = "no process of it is left running", "the job keeps running"
+_IF_STOPPED = {"hang": _GOES_ON, "top": _GOES_ON, "clean": "some run folders may be left"}
+"""What a user who stops a command is told."""
 
 
-def command(
-    app: typer.Typer, options: type[_Options], if_stopped: str = "no process of it is left running"
-) -> Callable[[_Run[_Options]], _Run[_Options]]:
-    """Add a command, whose help is the function's docstring, and whose options are the fields of a dataclass.
+def command(app: typer.Typer, name: str, options: type, module: str) -> None:
+    """Add a command, whose options are the fields of a dataclass, and whose help is its docstring.
 
     Args:
-        if_stopped: what a user who stops it is told.
+        module: of ``ddpdoctor.cli``, with the function ``run_NAME``; imported when the command runs.
     """
     kind: type[TyperCommand] = _ReportCommand if issubclass(options, ReportOptions) else _Command
     settings: dict[str, Any] = {"max_content_width": _WIDEST}
     if issubclass(options, JobOptions):
         kind, settings = _JobCommand, {**settings, "allow_interspersed_args": False}
 
-    def register(run: _Run[_Options]) -> _Run[_Options]:
-        def invoke(**values: Any) -> int:
-            try:
-                with stopped_by_signals():
-                    return run(options(**values))
-            except KeyboardInterrupt:
-                print(f"ddpdoctor: stopped; {if_stopped}", file=sys.stderr)
-                return INTERRUPTED
+    def invoke(**values: Any) -> int:
+        try:
+            with stopped_by_signals():
+                run = getattr(import_module(f"ddpdoctor.cli.{module}"), f"run_{name}")
+                return int(run(options(**values)))
+        except KeyboardInterrupt:
+            print(f"ddpdoctor: stopped; {_IF_STOPPED.get(name, _NOTHING_LEFT)}", file=sys.stderr)
+            return INTERRUPTED
 
-        parameters = list(_parameters(options))
-        invoke.__doc__ = run.__doc__
-        invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        app.command(run.__name__, cls=kind, context_settings=settings)(invoke)
-        return run
-
-    return register
+    parameters = list(_parameters(options))
+    invoke.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app.command(name, cls=kind, help=options.__doc__, context_settings=settings)(invoke)
 
 
 def _parameters(options: type) -> Iterator[inspect.Parameter]:
@@ -83,16 +81,20 @@ def _parameters(options: type) -> Iterator[inspect.Parameter]:
 
 
 class _Command(TyperCommand):
-    """A command whose help has its options by topic."""
+    """A command whose help has its options by topic, where they are many."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and options, those of a topic together."""
         topics: dict[str, list[tuple[str, str]]] = {topic: [] for topic in (*TOPICS, "Options")}
         topic_of = {name: topic for topic, names in TOPICS.items() for name in names.split()}
-        for parameter in self.get_params(ctx):
+        if len(self.get_params(ctx)) <= _FEW:
+            topic_of = {}
+        for parameter in sorted(self.get_params(ctx), key=lambda it: it.param_type_name != "argument"):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                names = _TYPE.sub(lambda match: f" [{match[1]}]" if "|" in match[1] else "", record[0])
+                names = _TYPE.sub(
+                    lambda match: f" [{match[1]}]" if "|" in (match[1] or "") else "", record[0]
+                )
                 topics[topic_of.get(str(parameter.name), "Options")].append((names, record[1]))
         for topic, records in topics.items():
             if records:

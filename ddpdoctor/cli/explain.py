@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from ddpdoctor import registry
+from ddpdoctor.cli.checks import explain, is_subject, write
 from ddpdoctor.cli.dumps import judge_dumps, split_inputs, without_messengers
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import ExplainOptions
@@ -29,11 +30,13 @@ from ddpdoctor.text import plural
 
 
 def run_explain(options: ExplainOptions) -> int:
-    """Read, judge, write the report, and return the exit status.
+    """Write a check's page; or read, judge, and write the report. Returns the exit status.
 
     Raises:
-        UsageError: a file cannot be read, or the report cannot be written.
+        UsageError: there is no such check, a file cannot be read, or the report cannot be written.
     """
+    if is_subject(options.subjects):
+        return write(explain(options.subjects[0]))
     output = ReportOutput(options)
     try:
         if options.facts:

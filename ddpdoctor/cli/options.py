@@ -38,6 +38,22 @@ class OnHang(str, Enum):
     DUMP = "dump"
 
 
+class RunFormat(str, Enum):
+    """The formats of ``runs``."""
+
+    ONE_LINE = "one-line"
+    TABLE = "table"
+    JSON = "json"
+    HTML = "html"
+
+
+class Picture(str, Enum):
+    """What ``runs plot`` draws."""
+
+    CURVES = "curves"
+    SCALING = "scaling"
+
+
 class PageFormat(str, Enum):
     """The formats of ``checks``."""
 
@@ -93,8 +109,8 @@ def _count(default: int | None, help: str, *names: str) -> Any:
     return _number(default, "N", help, *names, least=1)
 
 
-def _text(metavar: str, help: str, *names: str, completion: Any = None) -> Any:
-    return _field(None, typer.Option(*names, metavar=metavar, help=help, autocompletion=completion))
+def _text(metavar: str, help: str, *names: str, default: str | None = None, completion: Any = None) -> Any:
+    return _field(default, typer.Option(*names, metavar=metavar, help=help, autocompletion=completion))
 
 
 def _choice(default: Enum, help: str) -> Any:
@@ -206,7 +222,7 @@ def _quiet() -> Any:
 
 
 def _output() -> Any:
-    return _text("FILE", "Write the report to this file instead of stdout.")
+    return _text("FILE", "Write to this file instead of stdout.")
 
 
 def _formats() -> Any:
@@ -326,7 +342,13 @@ class PatchOptions:
 
 @dataclass(frozen=True)
 class CheckOptions(PatchOptions, RunOptions):
-    """Of ``check``."""
+    """Check this host, a live process group, and your training script.
+
+    Without SCRIPT, a small bundled trainer runs. Options of this command go before SCRIPT; what stands after it is
+    passed to the script.
+
+    Exit status: 0 nothing above info, 1 findings, 2 could not examine.
+    """
 
     backend: str | None = _backend()
     budget: float | None = _seconds(
@@ -364,7 +386,12 @@ class CheckOptions(PatchOptions, RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FixOptions(ReportOptions, SelectionOptions, PatchOptions):
-    """Of ``fix``."""
+    """Propose patches for findings, each verified on a changed copy.
+
+    Nothing is written to your files without --apply.
+
+    Exit status: that of the check.
+    """
 
     run_folder: str = _words("FOLDER", "The folder of a run that check kept.", MISSING)
     fail_on: Level | None = _fail_on()
@@ -374,7 +401,12 @@ class FixOptions(ReportOptions, SelectionOptions, PatchOptions):
 
 @dataclass(frozen=True)
 class WatchOptions(RunOptions):
-    """Of ``watch``."""
+    """Run a whole job; if it hangs or crashes, report the cause.
+
+    Ctrl-C and SIGTERM are passed on to the job; a second one ends it at once.
+
+    Exit status: the job's own if that is not 0; else 0, or 1 if something was found. 1 after a hang.
+    """
 
     fail_on: Level | None = _level(
         Level.FAIL,
@@ -392,7 +424,13 @@ class WatchOptions(RunOptions):
 
 @dataclass(frozen=True)
 class TopOptions:
-    """Of ``top``."""
+    """Show how a running job is doing, rank by rank: steps, waits, memory, the last checkpoint.
+
+    Of a job under `ddpdoctor watch` or `check`, from what its ranks record; the job is not touched. On a terminal a
+    screen until Ctrl-C, in a pipe a line every ten seconds.
+
+    Exit status: 0 shown, 2 there is no such job.
+    """
 
     run: str | None = _words(
         "[RUN]",
@@ -404,7 +442,12 @@ class TopOptions:
 
 @dataclass(frozen=True)
 class HangOptions(ReportOptions):
-    """Of ``hang``."""
+    """Find out why a running job hangs, and which rank is the cause.
+
+    The job needs no recorder and keeps running.
+
+    Exit status: 0 nothing hangs, 1 a hang was found, 2 could not look.
+    """
 
     subjects: list[str] | None = _words(
         "[PID... | FOLDER...]",
@@ -418,7 +461,10 @@ class HangOptions(ReportOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOptions(ReportOptions):
-    """Of ``explain``."""
+    """Print the page of a check, or find the cause in a job's output.
+
+    Exit status for output: 0 nothing above info, 1 findings, 2 could not read.
+    """
 
     subjects: list[str] = _words(
         "CODE | FILE...",
@@ -431,20 +477,36 @@ class ExplainOptions(ReportOptions):
 
 
 @dataclass(frozen=True)
+class ChecksOptions:
+    """List every check: its code, what it verifies, where it looks."""
+
+    format: PageFormat = _choice(PageFormat.TERMINAL, "Format of the list.")
+
+
+@dataclass(frozen=True)
 class DemoOptions:
-    """Of ``demo``."""
+    """Show a problem and its correction on a small script.
+
+    The script is written into a folder, checked and explained; then the same with its correction.
+
+    Exit status: 0 shown, 1 the check did not find what it should, 2 wrong usage.
+    """
 
     subject: str | None = _words("[CODE]", "The code or name of the check to show.", completion=_codes)
     list_demos: bool = _flag("List the checks that have a demo.", "--list")
-    folder: str = _field(
-        "ddpdoctor-demo", typer.Option(metavar="FOLDER", help="Write the scripts to this folder.")
-    )
+    folder: str = _text("FOLDER", "Write the scripts to this folder.", default="ddpdoctor-demo")
     quiet: bool = _quiet()
 
 
 @dataclass(frozen=True)
 class CleanOptions:
-    """Of ``clean``."""
+    """Remove the run folders that earlier checks kept.
+
+    Only folders that ddpdoctor made in the temporary folder, and none in use. A later check removes them by itself
+    when they are 14 days old.
+
+    Exit status: 0 done, 2 wrong usage.
+    """
 
     older_than: float = _age("7d", "Only those that are older, as 12h; 0 for all. [default: 7d]")
     only_list: bool = _flag("Only list them.", "--dry-run")
@@ -452,7 +514,10 @@ class CleanOptions:
 
 @dataclass(frozen=True)
 class TrainOptions(LaunchOptions):
-    """Of ``train``."""
+    """Train with the bundled trainer; the run is kept in runs/.
+
+    Exit status: 0 trained, 1 the run failed, 2 wrong usage.
+    """
 
     settings: list[str] | None = _words(
         "[KEY=VALUE...]", "Settings, such as train.epochs=2 data.batch_size=16."
@@ -470,7 +535,12 @@ class TrainOptions(LaunchOptions):
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """Of ``bench``."""
+    """Measure scaling, the parts of a step, and bandwidth.
+
+    On this machine alone, with its own model and data; about half a minute on two CPUs.
+
+    Exit status: 0 measured, 2 could not measure.
+    """
 
     nproc: int | None = _nproc()
     backend: str | None = _backend()
@@ -484,3 +554,78 @@ class BenchOptions:
     format: BenchFormat = _choice(BenchFormat.TABLE, "Format of the results.")
     output: str | None = _output()
     quiet: bool = _quiet()
+
+
+LATEST = "latest"
+"""The name of the run that began last."""
+
+
+def _run() -> Any:
+    return _words("RUN", f"A name, the beginning of one, a folder, or {LATEST!r}.", LATEST)
+
+
+def _runs() -> Any:
+    return _words("[RUN...]", f"Names, beginnings of names, folders, or {LATEST!r}. [default: all]")
+
+
+def _baseline() -> Any:
+    return _text("RUN", "The run that counts as 1 x. [default: the last of one process and the same work]")
+
+
+@dataclass(frozen=True)
+class RunsOptions:
+    """What the commands of ``runs`` share."""
+
+    runs_folder: str = _text("FOLDER", "The folder with the runs.", "--folder", default="runs")
+
+
+@dataclass(frozen=True)
+class ListOptions(RunsOptions):
+    """List the runs, oldest first."""
+
+    format: RunFormat = _choice(RunFormat.TABLE, "Format of the output.")
+    output: str | None = _output()
+
+
+@dataclass(frozen=True)
+class ShowOptions(ListOptions):
+    """Show one run: its launch, what it reached, its configuration."""
+
+    name: str = _run()
+
+
+@dataclass(frozen=True)
+class SummaryOptions(ListOptions):
+    """Throughput, speed-up and efficiency against the run with one process."""
+
+    names: list[str] | None = _runs()
+    baseline: str | None = _baseline()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(ListOptions):
+    """Set runs side by side: what they reached, how fast, and the settings in which they differ."""
+
+    subjects: list[str] = _words("RUN RUN...", "At least two.", MISSING)
+    baseline: str | None = _baseline()
+    picture: str | None = _text("FILE", "Draw their curves too: .png or .svg.", "--plot")
+
+
+@dataclass(frozen=True)
+class PlotOptions(RunsOptions):
+    """Draw loss, learning rate, gradient norm and throughput; or how throughput grows with the ranks.
+
+    The background is transparent, and the picture is readable on a light and on a dark page.
+    """
+
+    names: list[str] | None = _runs()
+    output: str = _text("FILE", "The picture: .png or .svg.", "--output", "-o", default="runs.svg")
+    what: Picture = _choice(Picture.CURVES, "What to draw.")
+
+
+@dataclass(frozen=True)
+class ExportOptions(RunsOptions):
+    """Write a run's metrics as an event file of TensorBoard."""
+
+    name: str = _run()
+    tensorboard: str | None = _text("FOLDER", "Where to write the event file. [default: in the run's folder]")

@@ -5,27 +5,27 @@ import sys
 import pytest
 
 from ddpdoctor import registry
-from ddpdoctor.cli import check_pages
+from ddpdoctor.cli import checks
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.model import Family
 from tests.support.command import environment
 
 
 def test_the_list_has_every_check():
-    listed = check_pages.list_checks("terminal")
+    listed = checks.list_checks("terminal")
     assert all(f"  {check.code}  {check.name} " in listed for check in registry.all_checks())
     assert len(listed.splitlines()) == len(registry.all_checks()) + len(Family)  # in a pipe, a line for each
 
 
 def test_the_list_for_programs():
-    first = json.loads(check_pages.list_checks("json"))[0]
+    first = json.loads(checks.list_checks("json"))[0]
     assert set(first) == {"code", "name", "family", "sources", "title", "summary"}
     assert set(first["sources"]) <= {"host", "group", "run", "log", "code"}
 
 
 @pytest.mark.parametrize("wanted", ["DD002", "dd002", "port-in-use"])
 def test_a_page_is_found_by_code_and_by_name(wanted):
-    page = check_pages.explain(wanted)
+    page = checks.explain(wanted)
     assert page.startswith("DD002 port-in-use\nfamily launch; looks at this host")
     assert "\nFix:\n    On one node, let torchrun choose a free port" in page
     assert "\n        torchrun --nproc-per-node 4 train.py     # port 29500, already taken\n" in page
@@ -40,7 +40,7 @@ def test_a_page_is_found_by_code_and_by_name(wanted):
 )
 def test_an_unknown_check_is_a_usage_error_with_the_nearest(wanted, message):
     with pytest.raises(UsageError) as error:
-        check_pages.explain(wanted)
+        checks.explain(wanted)
     assert str(error.value) == message
 
 

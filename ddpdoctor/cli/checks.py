@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ddpdoctor import registry
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.options import ChecksOptions
 from ddpdoctor.cli.report_output import write_out
 from ddpdoctor.redact import quote
 from ddpdoctor.report import pages
@@ -17,6 +18,11 @@ from ddpdoctor.report.terminal import width_of_stdout
 
 _ENDLESS = 10_000
 """In a pipe a check is one line, for grep."""
+
+
+def run_checks(options: ChecksOptions) -> int:
+    """Write the list."""
+    return write(list_checks(options.format.value))
 
 
 def list_checks(format: str) -> str:
