@@ -40,6 +40,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     "files_cost": [["--rounds", "5"]],
     "watch_cost": [["--rounds", "4", "--steps", "1000"]],
     "top_cost": [[]],
+    "soak": [["--steps", "20000"]],
     "source_cost": [[]],
     "step_cost": [[]],
     "line_cost": [[]],

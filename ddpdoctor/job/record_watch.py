@@ -17,14 +17,15 @@ from ddpdoctor.recorder.events.decode import Malformed, decode, is_of
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.schema import Event
+from ddpdoctor.recorder.events.training import Progress
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.recorder.where import Site
 from ddpdoctor.trace.attempts import Span, Worker, of_earlier_attempts, successive_jobs, worker
 
-_KINDS: tuple[type[Event], ...] = (Start, GroupEvent, OptimizerStep, Save, Raised, Exit)
+_KINDS: tuple[type[Event], ...] = (Start, GroupEvent, OptimizerStep, Progress, Save, Raised, Exit)
 """What is of interest; the other lines need not be read."""
 _RESTARTS = ("TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT")
-_MOST_PHASES = 8
+_MOST_PHASES, _MOST_SAVES = 8, 200
 _NO_PROGRESS = (Site, Note)
 """What the background thread may write while the script stands still."""
 
@@ -70,8 +71,10 @@ class RecordedProcess:
     """Whether destroy_process_group came back, and nothing initialized a group since."""
     restarts: int = 0
     """How often the launcher had started the ranks anew before."""
-    save: Save | None = None
-    """The last checkpoint that it wrote whole."""
+    saves: deque[Save] = field(default_factory=lambda: deque(maxlen=_MOST_SAVES))
+    """The last checkpoints that it wrote whole."""
+    told: list[Progress] = field(default_factory=list)
+    """What it told of its progress."""
     phases: deque[Mapping[str, float]] = field(default_factory=lambda: deque(maxlen=_MOST_PHASES))
     """Where the time of the newest training steps went that were written down in full, in seconds by phase."""
 
@@ -181,7 +184,9 @@ def _take_further(process: RecordedProcess, event: Event) -> None:
     elif isinstance(event, OptimizerStep):
         process.phases += [event.phases] if event.phases.get("total") else []
     elif isinstance(event, Save):
-        process.save = event if event.path and event.end is not None else process.save
+        process.saves += [event] if event.path and event.end is not None else []
+    elif isinstance(event, Progress):
+        process.told.append(event)
     elif isinstance(event, Raised):
         process.failed = True
     elif isinstance(event, Exit):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from statistics import median
@@ -16,10 +16,13 @@ from ddpdoctor.job.record_watch import RecordedProcess, Watch
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.table import share
 from ddpdoctor.text import duration, plural, ranks_phrase
+from ddpdoctor.trace.drift import Drift, drifts_of
 from ddpdoctor.trace.step_times import WORK, work
 
 WINDOW = 30.0
 """Seconds over which rates are taken; a rank whose steps are longer has its last two."""
+DRIFT_SECONDS, _DRIFT_PAUSES = 30.0, 500
+"""Between two looks at what changed, and how many times as long as one takes of a CPU."""
 STILL_SECONDS = 10.0
 """Without progress, after which a rank says so."""
 SLOWER, SLOWER_SECONDS = 1.2, 0.002
@@ -77,6 +80,8 @@ class LiveJob:
     """The last checkpoint that a rank wrote."""
     save_age: float
     """Seconds since."""
+    drifts: tuple[Drift, ...] = ()
+    """What changed since the ranks started."""
 
     @property
     def steps(self) -> int:
@@ -150,12 +155,14 @@ class LiveRanks:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._paces: dict[int, _Pace] = {}
+        self._found: tuple[Drift, ...] = ()
+        self._due = 0.0
 
     def now(self) -> LiveJob:
         """The job as the watch saw it last."""
         processes, now = self._watch.ranks(), time.monotonic()
         ranks = tuple(self._rank(rank, process, now) for rank, process in sorted(processes.items()))
-        saves = [process.save for process in processes.values() if process.save]
+        saves = [process.saves[-1] for process in processes.values() if process.saves]
         save = max(saves, key=lambda save: save.span[1], default=None)
         return LiveJob(
             ranks,
@@ -164,7 +171,18 @@ class LiveRanks:
             restarts=max((process.restarts for process in processes.values()), default=0),
             save=save,
             save_age=max(0.0, now - save.span[1]) if save else 0.0,
+            drifts=self._drifts(processes, now),
         )
+
+    def _drifts(self, processes: Mapping[int, RecordedProcess], now: float) -> tuple[Drift, ...]:
+        if now >= self._due:
+            began = time.process_time()
+            told = {rank: process.told for rank, process in processes.items()}
+            self._found = tuple(
+                drifts_of(told, {rank: tuple(process.saves) for rank, process in processes.items()})
+            )
+            self._due = now + max(DRIFT_SECONDS, _DRIFT_PAUSES * (time.process_time() - began))
+        return self._found
 
     def _rank(self, number: int, process: RecordedProcess, now: float) -> LiveRank:
         beat = process.beat
@@ -229,6 +247,7 @@ def troubles(job: LiveJob) -> list[str]:
         )
     if (missing := job.world_size - len(job.ranks)) > 0:
         found.append(f"{plural(missing, 'rank')} of {job.world_size} not seen here")
+    found += [drift.sentence for drift in job.drifts]
     if job.restarts:
         found.append(f"restarted {plural(job.restarts, 'time')}")
     return found

@@ -104,6 +104,12 @@ class Metrics:
             yield core.GaugeMetricFamily(
                 "ddpdoctor_checkpoint_age_seconds", "Since the last checkpoint.", job.save_age
             )
+        drifts = core.GaugeMetricFamily(
+            "ddpdoctor_drift_step", "The step since which this is worse than before.", labels=["of"]
+        )
+        for drift in job.drifts:
+            drifts.add_metric([drift.kind.value], drift.step)
+        yield drifts
         labels = ["rank", "host"]
         steps = core.CounterMetricFamily(
             "ddpdoctor_steps", "Training steps that the rank ended.", labels=labels

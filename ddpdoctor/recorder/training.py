@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 import time
 import weakref
@@ -67,6 +68,11 @@ class Wrapper:
 
 class Training:
     """Shared state; one for each session."""
+
+    loss: float | None = None
+    """Of a backward since it was last told of the progress."""
+    wants_loss = False
+    """Whether the loss of the next backward is to be looked at."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.torch = session, session.torch
@@ -253,7 +259,19 @@ class Training:
         now = time.monotonic()
         self._tells_at = now + max(_PROGRESS_SECONDS, _PROGRESS_SHARE * (now - self._began))
         done = self.session.steps, self.session.backwards, self.collectives
-        self.session.event(Progress(*done))
+        waited, memory = round(self.session.waited, 6), _own_memory()
+        self.session.event(Progress(*done, round(now, 3), waited, memory, self.loss))
+        self.loss, self.wants_loss = None, True
+
+
+def _own_memory() -> int:
+    """Bytes that this process holds and shares with no other, files apart; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * mmap.PAGESIZE
 
 
 class DigestBudget:

@@ -12,6 +12,7 @@ from ddpdoctor.live.job import LiveJob, LiveRanks, State, sentence
 from ddpdoctor.live.screen import screen
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.process import Exit, GroupEvent, Raised
+from ddpdoctor.recorder.events.training import Progress
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from tests.support import records
 
@@ -167,3 +168,19 @@ def test_many_ranks_are_folded(tmp_path: Path, clock: list[float]) -> None:
     lines = drawn(now, 12)
     assert len(lines) <= 12
     assert lines[-1] == "35 more ranks: step 7 (5-39)"
+
+
+def test_what_changed_over_hours_is_said(job: Job) -> None:
+    for rank in job.ranks:
+        leaks = rank is job.ranks[3]
+        rank.say(
+            *(
+                Progress(100 * i, time=10.0 * i, memory=(1 << 30) + leaks * i * (16 << 20), loss=1.0)
+                for i in range(1, 200)
+            )
+        )
+    now = job.step(1, 9, 9, 9, 9)
+    (drift,) = now.drifts
+    assert drift.ranks == (3,)
+    assert "memory of rank 3 grew from" in sentence(now)
+    assert "and still grows since step" in sentence(now)

@@ -242,6 +242,7 @@ def test_a_long_run_is_thinned_out(tmp_path):
     seen = record(
         tmp_path,
         """
+        import time
         model = DDP(nn.Linear(4, 1))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         rates = torch.optim.lr_scheduler.StepLR(optimizer, 10)
@@ -250,6 +251,8 @@ def test_a_long_run_is_thinned_out(tmp_path):
             dist.all_reduce(torch.ones(1))
             optimizer.step()
             rates.step()
+            if step == 200:
+                time.sleep(1.1)
         """,
     )
     indices = [step.index for step in seen.steps]
@@ -257,7 +260,10 @@ def test_a_long_run_is_thinned_out(tmp_path):
     assert indices == [index for index in range(300) if is_detailed(index)]
     assert all(len(step.forwards) == len(step.backwards) == 1 for step in seen.steps)
     assert all(len(step.schedulers) <= 1 for step in seen.steps)
-    assert seen.events(Progress)[-1].collectives == 300
+    last = seen.events(Progress)[-1]
+    assert last.collectives == 300
+    assert last.memory > 0
+    assert last.loss is not None
     assert len(seen.collectives) < 200
     assert seen.collectives[-1].number is not None
 

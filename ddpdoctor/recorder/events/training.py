@@ -312,6 +312,13 @@ class Progress(Event):
     steps: int
     backwards: int = 0
     collectives: int = 0
+    time: float = 0.0
+    waited: float = 0.0
+    """Seconds for batches, so far."""
+    memory: int = 0
+    """Bytes of its own that the process holds."""
+    loss: float | None = None
+    """Of a backward since it last told of its progress."""
 
 
 @dataclass(slots=True)

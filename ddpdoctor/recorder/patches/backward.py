@@ -47,6 +47,8 @@ def _briefly(training: Training) -> Callable[..., Any]:
         if not training.quiet or training.in_backward or training.scales:
             return IN_FULL
         training.updated = False
+        if training.wants_loss:
+            _note_loss(training, args, kwargs)
         training.in_backward += 1
         training.busy += 1
         try:
@@ -66,6 +68,8 @@ def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     training.enter()
     if training.in_backward > 1:
         return {"nested": True}
+    if training.wants_loss:
+        _note_loss(training, args, kwargs)
     training.own_collectives.clear()
     begun: dict[str, Any] = {"began": time.monotonic(), "nested": False}
     if training.session.detailed:
@@ -101,6 +105,16 @@ def _end(training: Training, begun: Any, _: Any, error: BaseException | None) ->
         Hooked.of(training.session).end()
     if "at" in begun:
         _tell(training, begun, seconds, error)
+
+
+@guarded
+def _note_loss(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Keep the loss for when it is next told of the progress."""
+    training.wants_loss = False
+    torch, loss = training.torch, args[0] if args else kwargs.get("tensors")
+    if isinstance(loss, torch.Tensor) and is_plain(torch, loss):
+        with unseen(torch):
+            training.loss = _value(torch, loss.detach(), training.scales).get("value")
 
 
 def _tell(training: Training, begun: dict[str, Any], seconds: float, error: BaseException | None) -> None:

@@ -1,0 +1,275 @@
+"""A long run under `ddpdoctor watch`: what grows in its ranks, in the command and on the disk.
+
+    python benchmarks/soak.py [--steps 1000000] [--picture docs/soak.png] [--hang-at 900000]
+
+Two ranks take steps of about 2 ms, with epochs, evaluations, checkpoints, output, restarts by torchrun after a failure
+and a wall clock that jumps by hours. Watched from outside: memory, open files and threads of each process, the size of
+what is recorded, and the rate. The same script runs for a shorter time without the command, for comparison. With
+`--hang-at` rank 0 waits at that step for a message that nobody sends, and the time to the verdict is measured. With
+`--disk` (MiB, needs root) the records lie on a disk of that size: that it fills must change nothing for the job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import psutil
+from limits import tell
+
+from ddpdoctor.figures import Lines, Series
+from ddpdoctor.picture import draw
+
+WARM_UP = 1000
+"""Steps after which nothing is to grow."""
+SCRIPT = """
+import os, sys, time
+import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
+
+steps, hang_at, failures = (int(word) for word in sys.argv[1:4])
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank, attempt = dist.get_rank(), int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
+torch.manual_seed(0)
+model = DDP(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+data = TensorDataset(torch.randn(16000, 64), torch.randint(0, 10, (16000,)))
+loader = DataLoader(data, batch_size=16, sampler=DistributedSampler(data))
+held_out = DataLoader(data, batch_size=400, sampler=DistributedSampler(data, shuffle=False))
+taken = epoch = 0
+if os.path.exists("last.pt"):
+    state = torch.load("last.pt")
+    model.module.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    taken, epoch = state["taken"], state["epoch"]
+clock = time.time
+while taken < steps:
+    model.train()
+    loader.sampler.set_epoch(epoch)
+    jump = (0, 3600, -7200)[epoch % 3]
+    time.time = lambda: clock() + jump
+    for inputs, targets in loader:
+        optimizer.zero_grad()
+        F.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        taken += 1
+        if taken == hang_at and rank == 0:
+            print("hangs", time.monotonic(), flush=True)
+            dist.recv(torch.zeros(1), src=1)
+    epoch += 1
+    model.eval()
+    correct = torch.zeros(1)
+    with torch.no_grad():
+        for inputs, targets in held_out:
+            correct += (model.module(inputs).argmax(1) == targets).sum()
+    dist.all_reduce(correct)
+    if rank == 0:
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
+        state |= {"taken": taken, "epoch": epoch}
+        torch.save(state, "last.tmp")
+        os.replace("last.tmp", "last.pt")
+        print(f"epoch {epoch}: {correct.item() / len(data):.3f} " + "x" * 200, flush=True)
+    dist.barrier()
+    if attempt < failures and taken > steps * (attempt + 1) // (failures + 1) and rank == 1:
+        sys.exit(3)
+dist.destroy_process_group()
+"""
+
+
+def sample(job: psutil.Process, folder: Path) -> dict[str, tuple[float, ...]]:
+    """Each process by what it is: bytes of its own, open files, threads; and what is recorded, in bytes."""
+    found: dict[str, tuple[float, ...]] = {}
+    for process in [job, *job.children(recursive=True)]:
+        try:
+            with process.oneshot():
+                memory, words, environ = process.memory_info(), process.cmdline(), process.environ()
+                own = (
+                    float(memory.rss - memory.shared),
+                    float(process.num_fds()),
+                    float(process.num_threads()),
+                )
+        except psutil.Error:
+            continue
+        is_rank = "RANK" in environ and "train.py" in " ".join(words[:3])
+        role = "command" if process == job else f"rank {environ['RANK']}" if is_rank else ""
+        if role and role not in found:
+            found[role] = own
+    sizes = {
+        file: file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file() and file.exists()
+    }
+    records = [size for file, size in sizes.items() if file.suffix == ".jsonl"]
+    found["disk"] = (float(sum(sizes.values())), float(max(records, default=0)), float(len(sizes)))
+    return found
+
+
+def taken(folder: Path) -> int:
+    """Training steps of the process of a rank that has said last where it is, with those of attempts before it."""
+    last = {}
+    for file in sorted(folder.rglob("*.now"), key=lambda file: file.stat().st_mtime):
+        try:
+            last[file] = int(json.loads(file.read_bytes())["steps"])
+        except (OSError, ValueError, KeyError):
+            continue
+    return sum(last.values()) // 2
+
+
+def follow(
+    run: subprocess.Popen[str], folder: Path, every: float
+) -> Iterator[tuple[float, int, dict[str, tuple[float, ...]]]]:
+    """Look at a job until it ends."""
+    began, process = time.monotonic(), psutil.Process(run.pid)
+    while run.poll() is None:
+        time.sleep(every)
+        yield time.monotonic() - began, taken(folder), sample(process, folder)
+
+
+def launch(place: Path, options: argparse.Namespace, *, watched: bool, steps: int) -> subprocess.Popen[str]:
+    """Begin a run of the script."""
+    place.mkdir()
+    (place / "train.py").write_text(SCRIPT)
+    watch = [sys.executable, "-m", "ddpdoctor", "watch", "--"] if watched else []
+    command = [*watch, sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    failures = options.restarts if watched else 0
+    command += [f"--max-restarts={failures}", "train.py", str(steps), str(options.hang_at if watched else 0)]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(place.parent / "disk")}
+    with (place / "output").open("w") as output:
+        return subprocess.Popen(
+            [*command, str(failures)],
+            cwd=place,
+            env=environ,
+            text=True,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+@contextmanager
+def disk(place: Path, mebibytes: int) -> Iterator[None]:
+    """The folder in which the command records, on a disk of its own where it is to be small."""
+    place.mkdir()
+    if mebibytes:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "soak", str(place)], check=True)
+    try:
+        yield
+    finally:
+        if mebibytes:
+            subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def growth(points: list[tuple[float, float]]) -> float:
+    """From the tenth after the warm-up to the last tenth, each as its median."""
+    late = [value for steps, value in points if steps > WARM_UP]
+    part = max(1, len(late) // 10)
+    return median(late[-part:]) - median(late[:part]) if late else 0.0
+
+
+def main() -> int:
+    """Run, print, and draw."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--plain", type=int, help="steps without the command; a twentieth if not given")
+    parser.add_argument("--restarts", type=int, default=2)
+    parser.add_argument(
+        "--hang-at", type=int, default=0, help="the step of an attempt at which rank 0 waits for ever"
+    )
+    parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks")
+    parser.add_argument("--disk", type=int, default=0, help="MiB for the records, on a tmpfs of its own")
+    parser.add_argument("--picture", type=Path, help="where the curves are drawn")
+    parser.add_argument("--data", type=Path, help="where all that was seen is written as JSON")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="soak-") as name:
+        top = Path(name)
+        with disk(top / "disk", options.disk):
+            plain_steps = options.plain or max(2000, options.steps // 20)
+            plain = launch(top / "plain", options, watched=False, steps=plain_steps)
+            bare = [seen for _, _, seen in follow(plain, top / "disk", 1.0)]
+            watched = launch(top / "job", options, watched=True, steps=options.steps)
+            seen = []
+            for moment in follow(watched, top / "disk", options.every):
+                seen.append(moment)
+                if options.data:
+                    options.data.write_text(json.dumps(seen))
+            ended = time.monotonic()
+            output = (top / "job" / "output").read_text()
+    return report(options, bare, seen, output, watched.returncode, ended)
+
+
+def report(
+    options: argparse.Namespace,
+    bare: list[dict[str, tuple[float, ...]]],
+    seen: list[tuple[float, int, dict[str, tuple[float, ...]]]],
+    output: str,
+    status: int,
+    ended: float,
+) -> int:
+    """Print what was measured, draw it, and return the exit status."""
+    by_role: dict[str, list[list[tuple[float, float]]]] = defaultdict(lambda: [[], [], []])
+    for _, steps, processes in seen:
+        for role, values in processes.items():
+            for number, value in enumerate(values):
+                by_role[role][number].append((float(steps), value))
+    rates = [(float(later[1]), (later[1] - one[1]) / (later[0] - one[0])) for one, later in pairwise(seen)]
+    usual = [values["rank 0"][0] for values in bare if "rank 0" in values]
+    more = median(value for _, value in by_role["rank 0"][0]) - median(usual)
+    ranks = [role for role in by_role if role.startswith("rank")]
+    print(f"{seen[-1][1]:,} steps in {seen[-1][0]:,.0f} s, exit status {status}")
+    missed = tell("soak_rank", more / 2**20)
+    for role in (*ranks, "command"):
+        memory, files, threads = map(growth, by_role[role])
+        missed |= tell("soak_growth", memory / 2**20, of=role)
+        print(f"  {role}: {files:+.0f} open files, {threads:+.0f} threads")
+    missed |= tell("soak_record", max(value for _, value in by_role["disk"][1]) / 2**20)
+    print(
+        f"  all that is kept: {by_role['disk'][0][-1][1] / 2**20:.1f} MiB in {by_role['disk'][2][-1][1]:.0f} files"
+    )
+    if options.hang_at:
+        began = [float(line.split()[1]) for line in output.splitlines() if line.startswith("hangs ")]
+        missed |= tell("verdict", ended - began[-1]) if began else True
+    print(output[-3000:] if status else "")
+    if options.picture:
+        draw(figures(by_role, rates, median(usual)), options.picture)
+    return int(missed)
+
+
+def figures(
+    by_role: dict[str, list[list[tuple[float, float]]]], rates: list[tuple[float, float]], usual: float
+) -> list[Lines]:
+    """The curves."""
+
+    def of(title: str, y: str, curves: dict[str, list[tuple[float, float]]], unit: float) -> Lines:
+        series = tuple(
+            Series(name, tuple((steps / 1e3, value / unit) for steps, value in points))
+            for name, points in curves.items()
+        )
+        return Lines(title, "thousand steps", y, series)
+
+    ranks = {role: values[0] for role, values in sorted(by_role.items()) if role.startswith("rank")}
+    ends = [ranks["rank 0"][0], ranks["rank 0"][-1]]
+    ranks["without watch"] = [(steps, usual) for steps, _ in ends]
+    disk_use = {"all files": by_role["disk"][0], "the largest record": by_role["disk"][1]}
+    return [
+        of("Memory of a rank", "MiB", ranks, 2**20),
+        of("Memory of the command", "MiB", {"ddpdoctor watch": by_role["command"][0]}, 2**20),
+        of("On the disk", "MiB", disk_use, 2**20),
+        of("Rate", "steps/s", {"both ranks": rates}, 1.0),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
