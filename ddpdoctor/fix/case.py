@@ -11,8 +11,9 @@ from pathlib import Path
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.edits import Edit
-from ddpdoctor.fix.reading import DDP, calls, means
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import DDP
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Finding, Kind, Where
 from ddpdoctor.program import Program
 from ddpdoctor.trace import Trace
@@ -166,7 +167,7 @@ class Case:
 
     def calls(self, *names: str) -> list[Node]:
         """The calls of these names in the statement at its line."""
-        return calls(self.source, *names, within=self.statement)
+        return self.source.calls(*names, within=self.statement)
 
     def call_at(self, where: Where | None, *names: str) -> tuple[Source, Node]:
         """The first call of one of these names in the statement at a line, and its file.
@@ -178,7 +179,7 @@ class Case:
         if where is None or where.line is None:
             raise CannotPatch(f"it is not known where {either} is called")
         source = self.project.source(where.file)
-        chosen = [call for call in source.on_line(where.line, ast.Call) if means(source, call.func, *names)]
+        chosen = [call for call in source.on_line(where.line, ast.Call) if source.means(call.func, *names)]
         if not chosen:
             raise CannotPatch(f"line {where.line} of {source.path.name} does not call {either}")
         return source, chosen[0]
@@ -193,7 +194,7 @@ class Case:
         made = [wrapper.at for wrapper in wrappers if wrapper.at and not wrapper.library]
         if places := {(place.file, place.line): place for place in made}:
             return [self.call_at(place, DDP) for place in places.values()]
-        inside = [(self.source, call) for call in calls(self.source, DDP)]
+        inside = [(self.source, call) for call in self.source.calls(DDP)]
         if not inside:
             raise CannotPatch("no DistributedDataParallel is called there")
         return inside

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.reading import assigned, behind_bars, callers, calls, dotted, free, is_numbered, passed
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import dotted
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Where
 from ddpdoctor.program.files import FUNCTIONS, LOOPS
 
@@ -67,9 +68,9 @@ class EpochLoop:
         Raises:
             CannotPatch: it tells a sampler its epoch, by a number that it has from elsewhere.
         """
-        if calls(self.source, "set_epoch", within=self.loop):
+        if self.source.calls("set_epoch", within=self.loop):
             raise CannotPatch(f"the loop at line {self.loop.lineno} calls set_epoch already")
-        name = free(self.source, self.loop, "epoch")
+        name = self.source.free(self.loop, "epoch")
         self.source.insert_before(self.loop, f"{name} = 0")
         self.source.insert_after(self.inner, f"{name} += 1")
         return name
@@ -77,9 +78,9 @@ class EpochLoop:
 
 def iterated(source: Source, loop: Node) -> Node:
     """What a loop or a ``yield from`` iterates, behind ``enumerate``, progress bars and a second name for it."""
-    loader = behind_bars(source, loop.iter if isinstance(loop, ast.For) else loop.value.value)
-    value = assigned(source, loader) if isinstance(loader, ast.Name) else None
-    other = behind_bars(source, value) if value is not None else None
+    loader = source.behind_bars(loop.iter if isinstance(loop, ast.For) else loop.value.value)
+    value = source.assigned(loader) if isinstance(loader, ast.Name) else None
+    other = source.behind_bars(value) if value is not None else None
     is_alias = other is not None and dotted(other) not in (None, dotted(loader))
     return other if is_alias and source.scope(other) is source.scope(loop) else loader
 
@@ -108,8 +109,8 @@ def _around(source: Source, inner: Node, loader: Node, name: str, depth: int) ->
             yield EpochLoop(source, loop, inner, name, loader)
             return
     function = source.enclosing(inner, *FUNCTIONS)
-    gives = {call: value for _, call, value in passed(source, loader)}
-    for there, call in callers(source, function) if depth else ():
+    gives = {call: value for _, call, value in source.passed(loader)}
+    for there, call in source.callers(function) if depth else ():
         given = gives.get(call)
         outside = there.code(given) if given is not None else _from_outside(there, name, call)
         yield from _around(there, there.statement(call), given or loader, outside, depth - 1)
@@ -118,8 +119,8 @@ def _around(source: Source, inner: Node, loader: Node, name: str, depth: int) ->
 def _counts(source: Source, loop: Node) -> bool:
     """Whether each round of a loop around a pass has a number."""
     if isinstance(loop.target, (ast.Tuple, ast.List)):
-        return bool(calls(source, "builtins.enumerate", within=loop.iter))
-    return is_numbered(source, loop.iter)
+        return bool(source.calls("builtins.enumerate", within=loop.iter))
+    return source.is_numbered(loop.iter)
 
 
 def _from_outside(source: Source, name: str, call: Node) -> str:

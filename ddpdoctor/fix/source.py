@@ -50,8 +50,8 @@ class Text:
             raise CannotPatch(f"{path.name} says that it is generated")
 
 
-class Source(Text):
-    """One file of Python, as a part of a program.
+class Nodes(Text):
+    """One file of Python, as a part of a program; what patches are given is a :class:`~ddpdoctor.fix.writing.Source`.
 
     Args:
         path: absolute.

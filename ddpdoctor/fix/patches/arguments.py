@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import use, use_module
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import INIT, SAMPLER, argument, calls, means, value_of
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import INIT, SAMPLER, argument
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 
 _Calls = Callable[[Case], Iterable[tuple[Source, Node]]]
 _ANY = None
@@ -26,7 +26,7 @@ def _in_files(*names: str) -> _Calls:
 
     def found(case: Case) -> Iterable[tuple[Source, Node]]:
         for source in [case.source, *case.scripts]:
-            if made := calls(source, *names):
+            if made := source.calls(*names):
                 return [(source, call) for call in made]
         raise CannotPatch(f"{names[0].rpartition('.')[2]} is called in another file")
 
@@ -78,7 +78,7 @@ class Arguments:
         name, value = self.sets
         given = argument(call, self.position, name)
         if given is not None:
-            return self._replace(source, value_of(source, given))
+            return self._replace(source, source.value_of(given))
         text = f"{name}={_written(source, value)}"
         replaced = [keyword for keyword in call.keywords if keyword.arg in self.removes]
         if replaced:
@@ -86,9 +86,9 @@ class Arguments:
         else:
             source.add_argument(call, text)
         for old, new in self.instead.items():
-            if means(source, call.func, old):
+            if source.means(call.func, old):
                 module, _, function = new.rpartition(".")
-                source.replace(call.func, f"{use_module(source, module)}.{function}")
+                source.replace(call.func, f"{source.use_module(module)}.{function}")
         return True
 
     def _replace(self, source: Source, value: Node) -> bool:
@@ -102,7 +102,7 @@ class Arguments:
 def _written(source: Source, value: str) -> str:
     """A value as the file may write it: ``datetime.timedelta(hours=2)`` by its import."""
     name, bracket, rest = value.partition("(")
-    return f"{use(source, name)}{bracket}{rest}" if bracket else value
+    return f"{source.use(name)}{bracket}{rest}" if bracket else value
 
 
 map_location = patch("DD406", tells=True)(

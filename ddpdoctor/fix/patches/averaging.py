@@ -6,22 +6,11 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import DIST, import_name, use
+from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import (
-    argument,
-    calls,
-    calls_of_wrappers,
-    dotted,
-    has_group,
-    is_call_of,
-    is_method,
-    may_lack_group,
-    means,
-    passed,
-    world_size,
-)
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import argument, dotted, is_method
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.files import LOOPS
 from ddpdoctor.program.points import Entity
 
@@ -41,12 +30,12 @@ def no_sync(case: Case) -> str:
     """``no_sync`` around the forward and the backward of all micro-batches but the last: no averages in vain."""
     source, backward = case.source, case.statement
     until = [*source.before(backward), backward]
-    forwards = [other for other in until if calls_of_wrappers(source, other)]
+    forwards = [other for other in until if source.calls_of_wrappers(other)]
     if not forwards:
         raise CannotPatch("the forward is not beside the backward")
-    name = source.code(calls_of_wrappers(source, forwards[-1])[0].func)
-    last, nothing = _is_last(source, backward), use(source, "contextlib.nullcontext")
-    alone = f"not {has_group(source)} or " if may_lack_group(source) else ""
+    name = source.code(source.calls_of_wrappers(forwards[-1])[0].func)
+    last, nothing = _is_last(source, backward), source.use("contextlib.nullcontext")
+    alone = f"not {source.has_group()} or " if source.may_lack_group() else ""
     header = f"with {nothing}() if {alone}{last} else {name}.no_sync():"
     source.indent_lines(until[until.index(forwards[-1]) :], header)
     return f"{name}.no_sync() for all micro-batches but the last"
@@ -69,12 +58,12 @@ def _is_last(source: Source, backward: Node) -> str:
 def _update(source: Source, statements: list[Node]) -> Node | None:
     """The condition under which the optimizer takes its step."""
     conditions = (it for it in statements if isinstance(it, ast.If))
-    return next((it for it in conditions if calls(source, "step", within=it)), None)
+    return next((it for it in conditions if source.calls("step", within=it)), None)
 
 
 def _counted(source: Source, loop: Node) -> tuple[str, str]:
     """The variable and the count of ``for i in range(n)``; empty of any other loop."""
-    is_range = is_call_of(source, loop.iter, "builtins.range") and len(loop.iter.args) == 1
+    is_range = source.is_call_of(loop.iter, "builtins.range") and len(loop.iter.args) == 1
     is_counted = is_range and isinstance(loop.target, ast.Name)
     return (loop.target.id, source.code(loop.iter.args[0])) if is_counted else ("", "")
 
@@ -86,14 +75,14 @@ def sync_last(case: Case) -> str:
     block = source.block(statement)
     flags = [it for it in (*source.before(statement), statement) if _sets_flag(it)]
     if flags:
-        forwards = [it for it in block[: block.index(statement) + 1] if calls_of_wrappers(source, it)]
+        forwards = [it for it in block[: block.index(statement) + 1] if source.calls_of_wrappers(it)]
         if any(it.lineno > flags[-1].lineno for it in forwards):
             source.replace(flags[-1].value, _is_last(source, statement))
             return f"{_FLAG} for the last micro-batch"
         source.move_before(flags[-1], forwards[0] if forwards else block[0])
         return f"{_FLAG} set before the forward"
     for around in (statement, *source.above(statement)):
-        if isinstance(around, ast.With) and calls(source, "no_sync", within=around.items[0].context_expr):
+        if isinstance(around, ast.With) and source.calls("no_sync", within=around.items[0].context_expr):
             _mend(source, around)
             return "no_sync for all micro-batches but the last"
     raise CannotPatch("the backward is under no no_sync in this function")
@@ -108,7 +97,7 @@ def _mend(source: Source, around: Node) -> None:
     update = _update(source, source.block(around))
     if isinstance(item, ast.IfExp) and update:
         test = source.code(update.test)
-        body_syncs = not calls(source, "no_sync", within=item.body)
+        body_syncs = not source.calls("no_sync", within=item.body)
         source.replace(item.test, test if body_syncs else f"not ({test})")
     elif isinstance(item, ast.IfExp) and isinstance(item.test, ast.Name):  # the other way round
         source.replace(item.test, f"not {source.code(item.test)}")
@@ -125,7 +114,7 @@ def _swap(source: Source, around: Node, item: Node) -> None:
     if not name:
         raise CannotPatch("the loop over micro-batches does not count them")
     name = name if name != "_" else "micro_batch"
-    nothing = use(source, "contextlib.nullcontext")
+    nothing = source.use("contextlib.nullcontext")
     head = f"with {nothing}() if {name} + 1 == {count} else {source.code(item)}:"
     begin, end = source.span(around)[0], source.text.index(":", source.span(loop.iter)[1])
     lines = f"for {name} in {source.code(loop.iter)}:\n{source.margin(loop)}{head}"
@@ -158,7 +147,7 @@ def divide_sum(case: Case) -> str:
     """A division by the number of ranks behind the all_reduce."""
     source, statement = case.source, case.statement
     _, call = case.call_at(case.finding.where, "all_reduce", "all_reduce_coalesced")
-    tensor, size = argument(call, 0, "tensor"), world_size(source, statement, plain=True)
+    tensor, size = argument(call, 0, "tensor"), source.world_size(statement, plain=True)
     is_async = argument(call, None, "async_op") is not None
     if isinstance(statement, ast.Assign) and statement.value is call:
         name = source.code(statement.targets[0])
@@ -176,14 +165,14 @@ def unscale(case: Case) -> str:
     """``unscale_`` of the GradScaler behind the backward, or right before the clipping that the finding names."""
     source, statement = case.source, case.statement
     scope = source.scope(statement)
-    steps = [call for call in calls(source, "step", within=scope) if call.args]
+    steps = [call for call in source.calls("step", within=scope) if call.args]
     if not steps:
         raise CannotPatch("no step of a GradScaler is in this function")
     line = f"{source.code(steps[0].func.value)}.unscale_({source.code(steps[0].args[0])})"
-    for call in calls(source, "unscale_", within=scope):
+    for call in source.calls("unscale_", within=scope):
         source.delete(source.statement(call))
     if source.statement(steps[0]) is statement:
-        backwards = [source.statement(call) for call in calls(source, "backward", within=scope)]
+        backwards = [source.statement(call) for call in source.calls("backward", within=scope)]
         inside = [backward for backward in backwards if backward in source.block(statement)]
         if not inside:
             raise CannotPatch("the backward is not beside the step")
@@ -198,7 +187,7 @@ def clip_before_step(case: Case) -> str:
     """Move the clipping behind the last backward, right before the optimizer takes its step."""
     source, statement = case.source, case.statement
     inside = source.enclosing(statement, *LOOPS) or source.scope(statement)
-    steps = [call for call in calls(source, "step", within=inside) if call.lineno > statement.lineno]
+    steps = [call for call in source.calls("step", within=inside) if call.lineno > statement.lineno]
     if not steps:
         raise CannotPatch("no step of an optimizer follows the clipping")
     clipping = _whole(source, statement, steps[0])
@@ -234,14 +223,14 @@ def gather_with_gradient(case: Case) -> str:
     for other in source.block(statement):
         if isinstance(other, ast.Assign) and [source.code(target) for target in other.targets] == [name]:
             source.delete(other)
-    import_name(source, _MODULE, "all_gather")
+    source.import_name(_MODULE, "all_gather")
     source.replace(call, f"{name} = all_gather({source.code(tensor)})")
     return f"{_MODULE}.all_gather, which carries gradients"
 
 
 def _call(case: Case) -> Node:
     """The call at the line; where that has none, the only one of the file that could pass gradients."""
-    every = [call for call in calls(case.source, _GATHER) if not _is_without(case.source, call)]
+    every = [call for call in case.source.calls(_GATHER) if not _is_without(case.source, call)]
     return every[0] if len(every) == 1 else case.call_at(case.finding.where, _GATHER)[1]
 
 
@@ -250,7 +239,7 @@ def _is_without(source: Source, call: Node) -> bool:
     for around in source.above(call):
         items = (item.context_expr for item in getattr(around, "items", ()))
         parts = (*items, *getattr(around, "decorator_list", ()), *getattr(around, "bases", ()))
-        if any(means(source, it.func if isinstance(it, ast.Call) else it, *_WITHOUT) for it in parts):
+        if any(source.means(it.func if isinstance(it, ast.Call) else it, *_WITHOUT) for it in parts):
             return True
     return False
 
@@ -266,7 +255,7 @@ def allreduce_hook(case: Case) -> str:
     if state is not None:
         source.replace(state, "None")
     if hook is not None:
-        source.replace(hook, use(source, f"{_HOOKS}.{name}"))
+        source.replace(hook, source.use(f"{_HOOKS}.{name}"))
     return f"{name} of PyTorch, which averages"
 
 
@@ -276,7 +265,7 @@ def _given(source: Source, value: Node | None) -> Node | None:
     Raises:
         CannotPatch: it is called more than once.
     """
-    sites = passed(source, value) if value is not None else []
+    sites = source.passed(value) if value is not None else []
     if len(sites) > 1:
         raise CannotPatch(f"{source.code(value)} is another hook at each call of its function")
     return sites[0][2] if sites else value

@@ -7,23 +7,11 @@ from dataclasses import dataclass
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.passes import epoch_loop
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import (
-    assigned_to,
-    calls,
-    dotted,
-    is_call_of,
-    is_method,
-    is_wrapped,
-    means,
-    optimizers,
-    value_of,
-    values_of,
-)
-from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.writing import module_of
+from ddpdoctor.fix.reading import dotted, is_method
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.points import Entity
 
 _CONSUME = "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present"
@@ -35,12 +23,12 @@ _REFUSED = "Weights only load failed"
 def module_state(case: Case) -> str:
     """``model.module.state_dict()`` for the wrapper's own, and the same where it is loaded."""
     source = case.source
-    called = [call.func for call in calls(source, "state_dict", "load_state_dict")]
-    changed = [it for it in called if dotted(it) and is_wrapped(source, it.value)]
+    called = [call.func for call in source.calls("state_dict", "load_state_dict")]
+    changed = [it for it in called if dotted(it) and source.is_wrapped(it.value)]
     if not any(name.attr == "state_dict" for name in changed):
         raise CannotPatch("no state of a wrapper is saved in this file")
     for name in changed:
-        source.replace(name.value, module_of(source, source.code(name.value)))
+        source.replace(name.value, source.module_of(source.code(name.value)))
     return "the state of model.module"
 
 
@@ -56,7 +44,7 @@ def consume_prefix(case: Case) -> str:
         name = "state_dict"
         source.insert_before(statement, f"{name} = {source.code(state)}")
         source.replace(state, name)
-    source.insert_before(statement, f'{use(source, _CONSUME)}({name}, "module.")')
+    source.insert_before(statement, f'{source.use(_CONSUME)}({name}, "module.")')
     return "the prefix module. taken off"
 
 
@@ -67,7 +55,7 @@ def plain_contents(case: Case) -> str:
     if not any(_REFUSED in error.message for error in raised):
         raise CannotPatch("none is known for its exception")
     source = case.source
-    contents = [value_of(source, call.args[0]) for call in calls(source, "torch.save") if call.args]
+    contents = [source.value_of(call.args[0]) for call in source.calls("torch.save") if call.args]
     values = [value for it in contents if isinstance(it, ast.Dict) for value in it.values]
     plain = {value: code for value in values if (code := _fields(source, value))}
     for value, code in plain.items():
@@ -79,14 +67,14 @@ def plain_contents(case: Case) -> str:
 
 def _fields(source: Source, value: Node) -> str | None:
     """The fields of argparse's options, or of a dataclass of the program; None of anything else."""
-    made = value_of(source, value)
-    if is_method(made, "parse_args") or (is_call_of(source, made, "argparse.Namespace")):
+    made = source.value_of(value)
+    if is_method(made, "parse_args") or (source.is_call_of(made, "argparse.Namespace")):
         return f"vars({source.code(value)})"
     types = source.program.flow.types(source.point(value))
     classes: list[Node] = [it.node for it in types if isinstance(it, Entity)]
     decorators = [it.func if isinstance(it, ast.Call) else it for one in classes for it in one.decorator_list]
-    if any(means(source, it, "dataclasses.dataclass") for it in decorators):
-        return f"{use(source, 'dataclasses.asdict')}({source.code(value)})"
+    if any(source.means(it, "dataclasses.dataclass") for it in decorators):
+        return f"{source.use('dataclasses.asdict')}({source.code(value)})"
     return None
 
 
@@ -109,7 +97,7 @@ def restore_state(case: Case) -> str:
     if saved is None:
         raise CannotPatch("the checkpoint is not written in this file")
     entries = {key: _owner(source, value) for key, value in _entries(source, saved).items()}
-    restored = " ".join(source.code(call) for call in calls(source, "load_state_dict"))
+    restored = " ".join(source.code(call) for call in source.calls("load_state_dict"))
     missing = {
         key: owner
         for key, owner in entries.items()
@@ -146,10 +134,10 @@ def _owner(source: Source, value: Node) -> str:
 
 
 def _save_optimizer(source: Source, saved: Node, entries: dict[str, str]) -> dict[str, str]:
-    made = optimizers(source)
+    made = source.optimizers()
     if not made:
         raise CannotPatch("no optimizer is made in this file")
-    owner = assigned_to(source, made[0])
+    owner = source.assigned_to(made[0])
     quote = next(iter(entries))[0]
     key = f"{quote}optimizer{quote}"
     if key in entries:
@@ -185,7 +173,7 @@ def resume_epoch(case: Case) -> str:
     around = epoch_loop(source, case.loop)
     source, loop = around.source, around.loop
     counted: Node = loop.iter if isinstance(loop, ast.For) else None
-    is_range = is_call_of(source, counted, "builtins.range")
+    is_range = source.is_call_of(counted, "builtins.range")
     read = _read(source)
     if not is_range or read is None:
         raise CannotPatch("the epoch of the checkpoint is not assigned in this file")
@@ -203,6 +191,6 @@ def _read(source: Source) -> Node | None:
         node
         for node in source.all(ast.Assign)
         if isinstance(node.value, ast.Subscript)
-        and any(is_call_of(source, made, "torch.load") for made in values_of(source, node.value.value))
+        and any(source.is_call_of(made, "torch.load") for made in source.values_of(node.value.value))
     ]
     return found[0] if len(found) == 1 else None

@@ -6,26 +6,12 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import use
 from ddpdoctor.fix.passes import find_epoch_loop, loops_over
 from ddpdoctor.fix.patches import patch
 from ddpdoctor.fix.patches.epochs import tell_epoch
-from ddpdoctor.fix.reading import (
-    LOADER,
-    SAMPLER,
-    argument,
-    calls,
-    calls_of_wrappers,
-    dotted,
-    free,
-    has_group,
-    is_call_of,
-    may_lack_group,
-    rank,
-    value_of,
-    world_size,
-)
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import LOADER, SAMPLER, argument, dotted
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Where
 from ddpdoctor.program.files import FUNCTIONS
 from ddpdoctor.program.points import Entity
@@ -57,11 +43,11 @@ def _divide_loader(case: Case, source: Source, call: Node, place: Where) -> bool
     shuffled = source.code(shuffle) if shuffle is not None else "False"
     decided = shuffled not in ("True", "False")
     options = ", shuffle=False" if shuffled == "False" else ""
-    made = f"{use(source, SAMPLER)}({_named(source, statement, dataset)}{options})"
-    alone = may_lack_group(source)
+    made = f"{source.use(SAMPLER)}({_named(source, statement, dataset)}{options})"
+    alone = source.may_lack_group()
     # What is made here without shuffling may be for an evaluation that one rank does.
     by_shuffle = [shuffled if dotted(shuffle) else f"({shuffled})"] if decided else []
-    conditions = " and ".join([*by_shuffle, *([has_group(source)] if alone else [])])
+    conditions = " and ".join([*by_shuffle, *([source.has_group()] if alone else [])])
     made = f"{made} if {conditions} else None" if conditions else made
     source.insert_before(statement, f"{name} = {made}")
     keyword = next((it for it in call.keywords if it.value is shuffle), None)
@@ -108,9 +94,9 @@ def rank_draws(case: Case) -> str:
     if argument(made, None, "generator"):
         raise CannotPatch("its sampler has a generator already")
     statement = source.statement(made)
-    seed = rank(source, statement)
+    seed = source.rank(statement)
     seed = seed[1:-1] if seed.startswith("(") else seed
-    source.insert_before(statement, f"generator = {use(source, 'torch.Generator')}().manual_seed({seed})")
+    source.insert_before(statement, f"generator = {source.use('torch.Generator')}().manual_seed({seed})")
     source.add_argument(made, "generator=generator")
     return "a generator of each rank for its sampler"
 
@@ -118,8 +104,8 @@ def rank_draws(case: Case) -> str:
 def _sampler(source: Source, loader: Node, *names: str) -> Node:
     """The call that makes the sampler of a DataLoader, where it is one of these."""
     given = argument(loader, 3, "sampler")
-    made = value_of(source, given) if given is not None else None
-    return made if is_call_of(source, made, *names) else None
+    made = source.value_of(given) if given is not None else None
+    return made if source.is_call_of(made, *names) else None
 
 
 @patch("DD102", "DD108", changes=("samples",))
@@ -132,23 +118,23 @@ def divide_stream(case: Case) -> str:
             return "a seed of its own for each worker"
         return _among_workers(*_iterates(source, loader))
     source, method = _iterates(source, loader)
-    for call in calls(source, "itertools.islice", within=method):
+    for call in source.calls("itertools.islice", within=method):
         texts = [source.code(arg) for arg in call.args]
         if len(texts) == 4 and texts[3].endswith(".num_workers"):
-            first = f"first = {rank(source, call)} * {texts[3]} + {texts[1]}"
-            step = f"step = {world_size(source, call)} * {texts[3]}"
+            first = f"first = {source.rank(call)} * {texts[3]} + {texts[1]}"
+            step = f"step = {source.world_size(call)} * {texts[3]}"
             source.insert_before(source.statement(call), f"{first}\n{step}")
             source.replace(call.args[1], "first")
             source.replace(call.args[3], "step")
             return "the stream divided among ranks and workers"
     loop = _loop(source, method)
-    _divide(source, loop, f"{rank(source, loop)}, None, {world_size(source, loop)}")
+    _divide(source, loop, f"{source.rank(loop)}, None, {source.world_size(loop)}")
     return "the stream divided among ranks"
 
 
 def _among_workers(source: Source, method: Node) -> str:
-    loop, info = _loop(source, method), use(source, "torch.utils.data.get_worker_info")
-    worker, first, step = (free(source, loop, name) for name in ("worker", "first", "step"))
+    loop, info = _loop(source, method), source.use("torch.utils.data.get_worker_info")
+    worker, first, step = (source.free(loop, name) for name in ("worker", "first", "step"))
     part = f"({worker}.id, {worker}.num_workers) if {worker} else (0, 1)"
     source.insert_before(loop, f"{worker} = {info}()\n{first}, {step} = {part}")
     _divide(source, loop, f"{first}, None, {step}")
@@ -164,7 +150,7 @@ def _loop(source: Source, method: Node) -> Node:
 
 def _divide(source: Source, loop: Node, slice_: str) -> None:
     """Let a loop take a slice of what it iterates."""
-    source.replace(loop.iter, f"{use(source, 'itertools.islice')}({source.code(loop.iter)}, {slice_})")
+    source.replace(loop.iter, f"{source.use('itertools.islice')}({source.code(loop.iter)}, {slice_})")
 
 
 def _iterates(source: Source, loader: Node) -> tuple[Source, Node]:
@@ -186,11 +172,11 @@ def _seed(source: Source, init: Node) -> bool:
     """Seed by torch's own seed of the worker, which differs between workers and ranks."""
     names = [dotted(init)]
     functions = [node for node in source.all(*FUNCTIONS) if node.name in names]
-    seeds = calls(
-        source, "random.seed", "numpy.random.seed", "torch.manual_seed", within=functions or ast.Pass()
+    seeds = source.calls(
+        "random.seed", "numpy.random.seed", "torch.manual_seed", within=functions or ast.Pass()
     )
     for call in seeds:
-        source.replace(call.args[0], f"{use(source, 'torch.initial_seed')}() % 2**32")
+        source.replace(call.args[0], f"{source.use('torch.initial_seed')}() % 2**32")
     return bool(seeds)
 
 
@@ -205,8 +191,8 @@ def even_evaluation(case: Case) -> str:
     if dataset is None or not dotted(dataset):
         raise CannotPatch("the dataset has no name")
     size, number = argument(made, 1, "num_replicas"), argument(made, 2, "rank")
-    first = source.code(number) if number else rank(source, made, plain=True)
-    step = source.code(size) if size else world_size(source, made, plain=True)
+    first = source.code(number) if number else source.rank(made, plain=True)
+    step = source.code(size) if size else source.world_size(made, plain=True)
     part = f"range({first}, len({source.code(dataset)}), {step})"
     if loops_over(case, case.loader):
         shuffle = argument(made, 3, "shuffle")
@@ -223,12 +209,12 @@ def join(case: Case) -> str:
     joined = []
     for place in case.loaders() or filter(None, [case.finding.where]):
         for source, loop in loops_over(case, place):
-            called = calls_of_wrappers(source, loop)
+            called = source.calls_of_wrappers(loop)
             if not called:
                 raise CannotPatch("the loop over the uneven batches calls no wrapper by its name")
             name = source.code(called[0].func)
-            nothing = f"{use(source, 'contextlib.nullcontext')}()" if may_lack_group(source) else ""
-            alone = f" if {has_group(source)} else {nothing}" if nothing else ""
+            nothing = f"{source.use('contextlib.nullcontext')}()" if source.may_lack_group() else ""
+            alone = f" if {source.has_group()} else {nothing}" if nothing else ""
             source.indent_lines(loop, f"with {name}.join(){alone}:")
             joined.append(name)
     if not joined:

@@ -6,21 +6,11 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import DIST, use
+from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import (
-    argument,
-    assigned,
-    calls,
-    differs_around,
-    dotted,
-    free,
-    names_in,
-    rank_guard,
-    value_of,
-)
-from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.writing import any_rank, mean, means_of, plain_if
+from ddpdoctor.fix.reading import argument, dotted
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.program import Origin
 from ddpdoctor.program.files import FUNCTIONS, LOOPS
 from ddpdoctor.program.points import Entity
@@ -33,12 +23,12 @@ def reduced_metric(case: Case) -> str:
     plateau = [call for call in case.calls("step") if call.args]
     if plateau:
         value = plateau[0].args[0]
-        metric = free(source, statement, "metric")
-        source.insert_before(statement, mean(source, statement, source.code(value), metric))
+        metric = source.free(statement, "metric")
+        source.insert_before(statement, source.mean(statement, source.code(value), metric))
         source.replace(value, metric)
         return "the mean over ranks for the scheduler"
     chooses = isinstance(statement, ast.If)
-    guard = rank_guard(source, statement.body[0] if chooses else statement)
+    guard = source.rank_guard(statement.body[0] if chooses else statement)
     if guard is None and not _calls_helper(source, statement):
         raise CannotPatch("the number is used under no condition by rank")
     used = metrics(source, statement.test)[:1] if chooses else metrics(source, statement)
@@ -50,7 +40,7 @@ def reduced_metric(case: Case) -> str:
     if quotient is not None:
         names = [source.code(quotient.left), source.code(quotient.right)]
     at = source.statement(quotient) if quotient is not None else guard
-    source.insert_before(at, means_of(source, at, names))
+    source.insert_before(at, source.means_of(at, names))
     return f"the mean of {', '.join(names)} over ranks"
 
 
@@ -64,11 +54,11 @@ def _calls_helper(source: Source, statement: Node) -> bool:
 
 def _quotient(source: Source, guard: Node, names: list[str]) -> Node | None:
     """The ``correct / total`` that the number is: ranks may have different counts, so that these are reduced."""
-    reads = [it for it in names_in(source, guard) if [source.code(it)] == names]
-    value = assigned(source, reads[0]) if reads else None
+    reads = [it for it in source.names_in(guard) if [source.code(it)] == names]
+    value = source.assigned(reads[0]) if reads else None
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Div):
         return None
-    sides, all_come = (value.left, value.right), rank_guard(source, value) is None
+    sides, all_come = (value.left, value.right), source.rank_guard(value) is None
     return value if all_come and all(_is_sum(source, side) for side in sides) else None
 
 
@@ -85,7 +75,7 @@ def metrics(source: Source, within: Node) -> list[str]:
     entries of dictionaries; not what the statement itself keeps for later, as the best so far."""
     around = source.statement(within)
     kept = {dotted(target) for node in source.all(ast.Assign, within=around) for target in node.targets}
-    reads = [it for it in names_in(source, within) if dotted(it) not in kept and _is_variable(source, it)]
+    reads = [it for it in source.names_in(within) if dotted(it) not in kept and _is_variable(source, it)]
     own = [it for it in reads if _is_of_own_data(source, it)]
     own = own or [it for it in reads if Origin.UNKNOWN in source.expression(it).origins.kinds]
     return list(dict.fromkeys(number for name in own for number in _numbers(source, name)))
@@ -108,7 +98,7 @@ def _is_of_own_data(source: Source, value: Node) -> bool:
 
 def _numbers(source: Source, name: Node) -> list[str]:
     """``loss``, ``metrics["loss"]``, or each entry of ``metrics`` that a rank computed of its own data."""
-    made = value_of(source, name)
+    made = source.value_of(name)
     if not isinstance(made, ast.Dict):
         return [source.code(name)]
     entries = [(key, value) for key, value in zip(made.keys, made.values, strict=True) if key is not None]
@@ -127,22 +117,22 @@ def agree(case: Case) -> str:
         return _reduce_count(source, loops[0])
     condition = _condition(source, case)
     loop = source.enclosing(condition, *LOOPS, *FUNCTIONS)
-    reduces = calls(source, f"{DIST}.reduce", within=loop or source.tree)
+    reduces = source.calls(f"{DIST}.reduce", within=loop or source.tree)
     if reduced := [call for call in reduces if _is_to_one(source, call, condition)]:
         for call in reduced:
-            source.replace(call.func, use(source, f"{DIST}.all_reduce"))
+            source.replace(call.func, source.use(f"{DIST}.all_reduce"))
             source.remove_arguments(call, [argument(call, 1, "dst")])
         return "the sum on every rank, by all_reduce"
-    outer = differs_around(source, condition)
+    outer = source.differs_around(condition)
     if outer is not None:
         numbers = metrics(source, outer.test)[:1]
         if not numbers:
             raise CannotPatch(f"the ranks differ at line {outer.lineno} already")
-        source.insert_before(outer, means_of(source, outer, numbers))
+        source.insert_before(outer, source.means_of(outer, numbers))
         return f"the mean of {numbers[0]} over ranks"
-    plain_if(source, condition)
-    name = free(source, condition, "decision")
-    source.insert_before(condition, any_rank(source, condition, source.code(condition.test), name))
+    source.plain_if(condition)
+    name = source.free(condition, "decision")
+    source.insert_before(condition, source.any_rank(condition, source.code(condition.test), name))
     source.replace(condition.test, f"{name}.item()")
     return "the same decision on every rank"
 
@@ -151,7 +141,7 @@ def _reduce_count(source: Source, loop: Node) -> str:
     """Count alike on all ranks what a ``while`` ends by, at the end of its body."""
     if source.all(ast.Continue, within=loop) or not source.begins_line(loop.body[0]):
         raise CannotPatch(f"not every round of the loop at line {loop.lineno} comes to its end")
-    names = {dotted(name) for name in names_in(source, loop.test)}
+    names = {dotted(name) for name in source.names_in(loop.test)}
     counted = [
         source.code(node.target)
         for node in source.all(ast.AugAssign, within=loop.body)
@@ -159,7 +149,7 @@ def _reduce_count(source: Source, loop: Node) -> str:
     ]
     if not counted:
         raise CannotPatch(f"the loop at line {loop.lineno} counts nothing that it ends by")
-    source.insert_after(loop.body[-1], means_of(source, loop.body[-1], dict.fromkeys(counted)))
+    source.insert_after(loop.body[-1], source.means_of(loop.body[-1], dict.fromkeys(counted)))
     return f"the mean of {', '.join(dict.fromkeys(counted))} over ranks"
 
 
@@ -183,6 +173,6 @@ def _is_to_one(source: Source, call: Node, condition: Node) -> bool:
         return False
     tests = [node.test for node in (condition, *source.above(condition)) if isinstance(node, ast.If)]
     names = [name for test in tests for name in source.all(ast.Name, within=test)]
-    values = [value for name in names if (value := assigned(source, name)) is not None]
+    values = [value for name in names if (value := source.assigned(name)) is not None]
     names += [name for value in values for name in source.all(ast.Name, within=value)]
     return tensor.partition(".")[0] in {name.id for name in names}

@@ -6,24 +6,11 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import define, use
 from ddpdoctor.fix.passes import EpochLoop, epoch_loop, iterated
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import (
-    LOADER,
-    SAMPLER,
-    argument,
-    assigned,
-    calls,
-    dotted,
-    free,
-    has_group,
-    is_optional,
-    may_lack_group,
-    means,
-    value_of,
-)
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import LOADER, SAMPLER, argument, dotted
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.files import LOOPS
 
 _CYCLE = "itertools.cycle"
@@ -37,11 +24,11 @@ def set_epoch(case: Case) -> str:
     """
     source, statement = case.source, case.statement
     for call in source.on_line(case.line, ast.Call):
-        if means(source, call.func, _CYCLE):
+        if source.means(call.func, _CYCLE):
             return _replace_cycle(source, call)
     value: Node = getattr(statement, "value", None)
     is_begun = isinstance(statement, ast.Assign) and isinstance(value, ast.Call)
-    if is_begun and means(source, value.func, "builtins.iter") and value.args:
+    if is_begun and source.means(value.func, "builtins.iter") and value.args:
         return _count_iterators(source, statement, value.args[0])
     return tell_epoch(source, statement if isinstance(value, ast.YieldFrom) else case.loop)
 
@@ -54,9 +41,9 @@ def _replace_cycle(source: Source, call: Node) -> str:
     line = f"loader.{_kind(source, loader)}.set_epoch(epoch)"
     condition = _condition(source, source.tree)
     statement = f"if {condition}:\n\t\t\t{line}" if condition else line
-    name = free(source, source.tree.body[0], "endless")
+    name = source.free(source.tree.body[0], "endless")
     count = _count_of(source, call)
-    define(source, f"def {name}(loader):\n\tfor epoch in {count}():\n\t\t{statement}\n\t\tyield from loader")
+    source.define(f"def {name}(loader):\n\tfor epoch in {count}():\n\t\t{statement}\n\t\tyield from loader")
     source.replace(call.func, name)
     return "a generator that calls set_epoch, in place of itertools.cycle"
 
@@ -68,7 +55,7 @@ def _count_of(source: Source, cycle: Node) -> str:
     if len(uses) == len(aliases) == 1 and aliases[0].asname is None:
         source.replace(aliases[0], "count")
         return "count"
-    return use(source, "itertools.count")
+    return source.use("itertools.count")
 
 
 def _count_iterators(source: Source, statement: Node, loader: Node) -> str:
@@ -76,7 +63,7 @@ def _count_iterators(source: Source, statement: Node, loader: Node) -> str:
     loops = [node for node in source.within_function(statement) if isinstance(node, LOOPS)]
     if not loops or dotted(loader) is None:
         raise CannotPatch(f"the passes that begin at line {statement.lineno} are in no loop")
-    epoch = free(source, statement, "epoch")
+    epoch = source.free(statement, "epoch")
     name = _sampler_of(source, loader) or f"{dotted(loader)}.{_kind(source, loader)}"
     source.insert_before(loops[-1], f"{epoch} = 0")
     source.insert_before(statement, f"{epoch} += 1\n{name}.set_epoch({epoch})")
@@ -85,7 +72,7 @@ def _count_iterators(source: Source, statement: Node, loader: Node) -> str:
 
 def _sampler_of(source: Source, loader: Node | None) -> str | None:
     """The name of the sampler that a loader is made with in the same function."""
-    made = assigned(source, loader) if loader is not None else None
+    made = source.assigned(loader) if loader is not None else None
     return _in_call(made) if made is not None and source.scope(made) is source.scope(loader) else None
 
 
@@ -119,15 +106,15 @@ def tell_epoch(source: Source, loop: Node, sampler: str = "", condition: str = "
 
 def _condition(source: Source, at: Node) -> str:
     """When there is a DistributedSampler, as may be asked for it here; empty where there always is one."""
-    made = calls(source, SAMPLER)
-    may_lack = any(is_optional(source, call) or _is_either(source, call) for call in made)
-    if not may_lack and (made or not may_lack_group(source)):
+    made = source.calls(SAMPLER)
+    may_lack = any(source.is_optional(call) or _is_either(source, call) for call in made)
+    if not may_lack and (made or not source.may_lack_group()):
         return ""
     for call in made:
         outer = next((it for it in source.within_function(call) if isinstance(it, ast.If)), None)
         if outer is not None and source.scope(call) is source.scope(at):
             return source.code(outer.test)
-    return has_group(source)
+    return source.has_group()
 
 
 def _is_either(source: Source, call: Node) -> bool:
@@ -137,8 +124,8 @@ def _is_either(source: Source, call: Node) -> bool:
 
 def _kind(source: Source, loader: Node) -> str:
     """What a DataLoader has that is told the epoch: its ``batch_sampler`` where it was given one."""
-    made = value_of(source, loader)
-    loaders = [made] if isinstance(made, ast.Call) else calls(source, LOADER)
+    made = source.value_of(loader)
+    loaders = [made] if isinstance(made, ast.Call) else source.calls(LOADER)
     given = loaders and all(argument(call, 4, "batch_sampler") for call in loaders)
     return "batch_sampler" if given else "sampler"
 
@@ -165,7 +152,7 @@ def _is_made_inside(source: Source, around: EpochLoop) -> bool:
 
 def _take_away(source: Source, name: str, around: EpochLoop) -> None:
     """A call that comes too late, or on one rank alone, goes."""
-    for call in calls(source, "set_epoch", within=around.loop):
+    for call in source.calls("set_epoch", within=around.loop):
         statement = source.statement(call)
         if source.code(call.func) == f"{name}.set_epoch" and len(source.block(statement)) > 1:
             source.delete(statement)

@@ -6,23 +6,11 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import DIST, use, use_module
+from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import (
-    DDP,
-    INIT,
-    LOCAL_RANK,
-    argument,
-    arguments,
-    callers,
-    calls,
-    dotted,
-    has_group,
-    may_lack_group,
-    means,
-    value_of,
-)
-from ddpdoctor.fix.source import Node, Source
+from ddpdoctor.fix.reading import DDP, INIT, LOCAL_RANK, argument, arguments, dotted
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Where
 
 _SPELLINGS = ("--local_rank", "--local-rank")
@@ -35,7 +23,7 @@ _DEPTH = 3
 def local_rank_option(case: Case) -> str:
     """``add_argument("--local_rank", "--local-rank")``, both of which are ``args.local_rank``."""
     for source in case.scripts:
-        for call in calls(source, "add_argument"):
+        for call in source.calls("add_argument"):
             spelled = [arg for arg in call.args if getattr(arg, "value", None) in _SPELLINGS]
             missing = [it for it in _SPELLINGS if it not in [arg.value for arg in spelled]]
             if spelled and missing:
@@ -67,7 +55,7 @@ def set_variables(source: Source, *names: str) -> list[Node]:
         node
         for node in source.all(ast.Assign)
         if isinstance(node.targets[0], ast.Subscript)
-        and means(source, node.targets[0].value, "os.environ")
+        and source.means(node.targets[0].value, "os.environ")
         and getattr(node.targets[0].slice, "value", None) in names
     ]
 
@@ -99,26 +87,26 @@ def visible_devices(case: Case) -> str:
 def gpu_of_rank(case: Case) -> str:
     """``torch.cuda.set_device`` by LOCAL_RANK, before anything uses a GPU."""
     source, statement = case.source, case.statement
-    environ = f"{use_module(source, 'os')}.environ"
-    read = f'{environ}.get("LOCAL_RANK", 0)' if may_lack_group(source) else f'{environ}["LOCAL_RANK"]'
+    environ = f"{source.use_module('os')}.environ"
+    read = f'{environ}.get("LOCAL_RANK", 0)' if source.may_lack_group() else f'{environ}["LOCAL_RANK"]'
     number = f"int({read})"
     if chosen := case.calls(_SET):
-        value = value_of(source, chosen[0].args[0])
+        value = source.value_of(chosen[0].args[0])
         is_text = isinstance(value, ast.JoinedStr) or isinstance(getattr(value, "value", None), str)
         if _is_of_local_rank(source, value):
             raise CannotPatch("it is the GPU of the local rank already")
         source.replace(value, f"f'cuda:{{{number}}}'" if is_text else number)
         return "the GPU of the local rank"
-    elsewhere = [call for call in calls(source, _SET) if source.scope(call) is source.scope(statement)]
+    elsewhere = [call for call in source.calls(_SET) if source.scope(call) is source.scope(statement)]
     if not elsewhere:
-        inits = calls(source, INIT)
+        inits = source.calls(INIT)
         if not inits:
             raise CannotPatch("init_process_group is called in another file")
-        source.insert_before(source.statement(inits[0]), f"{use(source, 'torch.cuda')}.set_device({number})")
+        source.insert_before(source.statement(inits[0]), f"{source.use('torch.cuda')}.set_device({number})")
         _leave_gpu_0(source)
         return "set_device by LOCAL_RANK"
     call = elsewhere[0]
-    made = source.statement(value_of(source, call.args[0])) if dotted(call.args[0]) else None
+    made = source.statement(source.value_of(call.args[0])) if dotted(call.args[0]) else None
     for moved in (made, source.statement(call)):
         if isinstance(moved, (ast.Assign, ast.Expr)) and moved.lineno > statement.lineno:
             source.move_before(moved, statement)
@@ -136,17 +124,17 @@ def _leave_gpu_0(source: Source) -> None:
     for string in source.all(ast.Constant):
         if string.value == "cuda:0":
             source.replace(string, source.code(string).replace("cuda:0", "cuda"))
-    for call in calls(source, DDP):
+    for call in source.calls(DDP):
         given = argument(call, 1, "device_ids")
         if given is not None and source.code(given) == "[0]":
-            source.replace(given, f"[{use(source, 'torch.cuda')}.current_device()]")
+            source.replace(given, f"[{source.use('torch.cuda')}.current_device()]")
 
 
 @patch("DD310", tells=True)
 def destroy_process_group(case: Case) -> str:
     """``destroy_process_group`` at the end of the block that trains."""
     source, statement = case.source, case.statement
-    guarded = may_lack_group(source) or _outermost(source, statement) is not statement
+    guarded = source.may_lack_group() or _outermost(source, statement) is not statement
     for _ in range(_DEPTH):
         function = source.scope(statement)
         if function is source.tree or _is_started(source, function):
@@ -156,9 +144,9 @@ def destroy_process_group(case: Case) -> str:
         source, call = _only_call(source, function)
         statement = source.statement(call)
         guarded = guarded or _outermost(source, statement) is not statement
-    line = f"{use(source, f'{DIST}.destroy_process_group')}()"
+    line = f"{source.use(f'{DIST}.destroy_process_group')}()"
     if guarded:
-        line = f"if {has_group(source)}:\n\t{line}"
+        line = f"if {source.has_group()}:\n\t{line}"
     last = source.block(_outermost(source, statement))[-1]
     if isinstance(last, ast.Raise):
         raise CannotPatch("the block ends with an exception")
@@ -195,7 +183,7 @@ def _only_call(source: Source, function: Node) -> tuple[Source, Node]:
     Raises:
         CannotPatch: nowhere, or several times.
     """
-    sites = callers(source, function)
+    sites = source.callers(function)
     if len(sites) != 1:
         raise CannotPatch(
             f"it is not known where the script ends: {function.name} is called {len(sites)} times"

@@ -6,11 +6,11 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import DIST, use
+from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import argument, free, is_call_of, is_method, value_of, world_size
-from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.writing import with_group
+from ddpdoctor.fix.reading import argument, is_method
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 
 _TARGET = 1
 """The position of the targets in the losses of torch."""
@@ -28,13 +28,12 @@ def global_mean(case: Case) -> str:
         raise CannotPatch("the line does not compute the loss from outputs and targets")
     count = _count(source, _options(source, loss), target)
     name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else "loss"
-    tokens, total = free(source, statement, "count"), free(source, statement, "total")
-    lines = with_group(
-        source,
+    tokens, total = source.free(statement, "count"), source.free(statement, "total")
+    lines = source.with_group(
         f"{tokens} = {count}\n"
         f"{total} = {tokens}.clone()\n"
-        f"{use(source, f'{DIST}.all_reduce')}({total})\n"
-        f"{name} = {name} * {tokens} * {world_size(source, statement, plain=True)} / {total}",
+        f"{source.use(f'{DIST}.all_reduce')}({total})\n"
+        f"{name} = {name} * {tokens} * {source.world_size(statement, plain=True)} / {total}",
     )
     if isinstance(statement, ast.Return):
         source.insert_before(statement, f"{name} = {source.code(loss)}\n{lines}")
@@ -50,7 +49,7 @@ def _quotient(source: Source, statement: Node) -> tuple[Node, Node] | None:
     value: Node = getattr(statement, "value", None)
     if is_method(value, "backward"):
         value = value.func.value
-    quotient = value_of(source, value) if value is not None else None
+    quotient = source.value_of(value) if value is not None else None
     if not isinstance(quotient, ast.BinOp) or not isinstance(quotient.op, ast.Div):
         return None
     sums = [
@@ -66,10 +65,10 @@ def _quotient(source: Source, statement: Node) -> tuple[Node, Node] | None:
 def _divide_by_mean(source: Source, quotient: Node, elements: Node) -> str:
     """Divide a sum by the mean count of the ranks."""
     statement = source.statement(quotient)
-    count = free(source, statement, "count")
-    together = with_group(source, f"{use(source, f'{DIST}.all_reduce')}({count})")
+    count = source.free(statement, "count")
+    together = source.with_group(f"{source.use(f'{DIST}.all_reduce')}({count})")
     source.insert_before(statement, f"{count} = {source.code(elements)}\n{together}")
-    source.replace(elements, f"({count} / {world_size(source, statement)})")
+    source.replace(elements, f"({count} / {source.world_size(statement)})")
     return "the mean over the elements of all ranks"
 
 
@@ -77,7 +76,7 @@ def _options(source: Source, loss: Node) -> Node:
     """The call that has the options of a loss: its own, or the one that made the module that it calls."""
     if any(name.startswith("torch.nn.functional.") for name in source.expression(loss.func).names):
         return loss
-    made = value_of(source, loss.func)
+    made = source.value_of(loss.func)
     names = source.expression(made.func).names if isinstance(made, ast.Call) else ()
     if not any(name.startswith("torch.nn.") for name in names):
         raise CannotPatch(f"it is not known what {source.code(loss.func)} averages over")
@@ -93,7 +92,7 @@ def _count(source: Source, options: Node, target: Node) -> str:
     if ignored is not None:
         return f"({code} != {source.code(ignored)}).sum()"
     device = f", device={code}.device" if "cuda" in source.text else ""
-    return f"{use(source, 'torch.tensor')}(len({code}){device})"
+    return f"{source.use('torch.tensor')}(len({code}){device})"
 
 
 @patch("DD210", changes=("loss",))
@@ -101,7 +100,7 @@ def window_length(case: Case) -> str:
     """``min(window, len(loader) - start)`` in place of the window, and an update where the epoch ends."""
     source, loop = case.source, case.loop
     given = loop.iter
-    is_counted = is_call_of(source, given, "builtins.enumerate")
+    is_counted = source.is_call_of(given, "builtins.enumerate")
     if not is_counted or not isinstance(loop.target, ast.Tuple):
         raise CannotPatch("the loop does not number its micro-batches by enumerate")
     number, batches = source.code(loop.target.elts[0]), source.code(given.args[0])
@@ -116,9 +115,9 @@ def window_length(case: Case) -> str:
     if not divided:
         raise CannotPatch("the loss is not divided by the window")
     position = number if first == "0" else f"({number} - {first})"
-    length, size, lines = free(source, loop, "length"), window, ""
+    length, size, lines = source.free(loop, "length"), window, ""
     if not window.isidentifier():
-        size = free(source, loop, "window")
+        size = source.free(loop, "window")
         lines = f"{size} = {window}\n"
     least = f"min({size}, len({batches}) - {position} // {size} * {size})"
     source.insert_first(loop, f"{lines}{length} = {least}")

@@ -6,23 +6,11 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import DIST, use
+from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import (
-    DDP,
-    argument,
-    assigned_to,
-    calls,
-    dotted,
-    is_call_of,
-    is_wrapped,
-    models_of,
-    optimizers,
-    value_of,
-    world_size,
-)
-from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.writing import with_group
+from ddpdoctor.fix.reading import DDP, argument, dotted, models_of
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.files import LOOPS
 
 
@@ -30,27 +18,27 @@ from ddpdoctor.program.files import LOOPS
 def wrap_model(case: Case) -> str:
     """Wrap the model before the optimizer is made; where a wrap depends on a GPU, in the other case, too."""
     source = case.source
-    made = [call for call in optimizers(source) if any(map(dotted, models_of(call)))]
+    made = [call for call in source.optimizers() if any(map(dotted, models_of(call)))]
     if not made:
         raise CannotPatch("no optimizer over a model is made in this file")
     models = {source.code(node): node for node in models_of(made[0]) if dotted(node)}
-    wrapper = use(source, DDP)
+    wrapper = source.use(DDP)
     for name, model in models.items():
         condition = _condition(source, name)
         if condition is not None:
             margin, end = source.margin(condition), source.span(condition)[1]
             lines = f"\n{margin}else:\n{margin}{source.indent}{name} = {wrapper}({name})"
             source.replace_span(end, end, lines)
-        elif value_of(source, model) is model and not source.program.flow.copies(source.point(model)):
+        elif source.value_of(model) is model and not source.program.flow.copies(source.point(model)):
             raise CannotPatch(f"it is not known what {name} is")
         else:
-            source.insert_before(source.statement(made[0]), with_group(source, f"{name} = {wrapper}({name})"))
+            source.insert_before(source.statement(made[0]), source.with_group(f"{name} = {wrapper}({name})"))
     return f"{', '.join(models)} wrapped in DistributedDataParallel"
 
 
 def _condition(source: Source, name: str) -> Node | None:
     """The if without else in which the model is wrapped."""
-    for call in calls(source, DDP):
+    for call in source.calls(DDP):
         wrap, around = source.statement(call), source.file.parents[source.statement(call)]
         is_of_model = isinstance(wrap, ast.Assign) and source.code(wrap.targets[0]) == name
         if is_of_model and isinstance(around, ast.If) and not around.orelse:
@@ -69,12 +57,12 @@ def wrap_others(case: Case) -> str:
 
 
 def _wrap(source: Source) -> list[str]:
-    models = [model for made in optimizers(source) for model in models_of(made) if dotted(model)]
+    models = [model for made in source.optimizers() for model in models_of(made) if dotted(model)]
     titles = []
     for name, model in {source.code(model): model for model in models}.items():
-        value = value_of(source, model)
-        if isinstance(value, ast.Call) and not is_wrapped(source, model):
-            source.replace(value, f"{use(source, DDP)}({source.code(value)})")
+        value = source.value_of(model)
+        if isinstance(value, ast.Call) and not source.is_wrapped(model):
+            source.replace(value, f"{source.use(DDP)}({source.code(value)})")
             titles.append(f"{name} wrapped, too")
     return titles
 
@@ -82,24 +70,24 @@ def _wrap(source: Source) -> list[str]:
 def _average(case: Case, source: Source) -> list[str]:
     """Parameters that are none of a module: their gradients are averaged before the optimizer takes its step."""
     statement = _step(source) or case.statement
-    read = [name for made in optimizers(source) for name in source.all(ast.Name, within=made)]
-    names = dict.fromkeys(name.id for name in read if _is_parameter(source, value_of(source, name)))
+    read = [name for made in source.optimizers() for name in source.all(ast.Name, within=made)]
+    names = dict.fromkeys(name.id for name in read if _is_parameter(source, source.value_of(name)))
     for name in names:
-        reduced = f"{use(source, f'{DIST}.all_reduce')}({name}.grad)"
-        mean = f"{name}.grad /= {world_size(source, statement, plain=True)}"
-        source.insert_before(statement, with_group(source, f"{reduced}\n{mean}"))
+        reduced = f"{source.use(f'{DIST}.all_reduce')}({name}.grad)"
+        mean = f"{name}.grad /= {source.world_size(statement, plain=True)}"
+        source.insert_before(statement, source.with_group(f"{reduced}\n{mean}"))
     return [f"the gradient of {name} averaged" for name in names]
 
 
 def _step(source: Source) -> Node | None:
     """The first statement in which an optimizer of this file takes a step."""
-    owners = {assigned_to(source, made) for made in optimizers(source)}
-    steps = [call for call in calls(source, "step") if source.code(call.func).rpartition(".")[0] in owners]
+    owners = {source.assigned_to(made) for made in source.optimizers()}
+    steps = [call for call in source.calls("step") if source.code(call.func).rpartition(".")[0] in owners]
     return source.statement(steps[0]) if steps else None
 
 
 def _is_parameter(source: Source, value: Node) -> bool:
-    return is_call_of(source, value, "torch.nn.Parameter", "torch.nn.parameter.Parameter")
+    return source.is_call_of(value, "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 
 
 @patch("DD205", "DD206")
@@ -112,7 +100,7 @@ def wrap_after_change(case: Case) -> str:
 
 
 def _move(source: Source, call: Node) -> str | None:
-    name, wrap = assigned_to(source, call), source.statement(call)
+    name, wrap = source.assigned_to(call), source.statement(call)
     changes = _changes(source, wrap, name)
     if not changes:
         return None
@@ -133,7 +121,7 @@ def _changes(source: Source, wrap: Node, name: str) -> list[Node]:
     """The statements behind the wrap, up to the last that has to do with the model before training begins."""
     behind, last = source.behind(wrap), 0
     for number, statement in enumerate(behind):
-        is_end = isinstance(statement, LOOPS) or calls(source, "parameters", within=statement)
+        is_end = isinstance(statement, LOOPS) or source.calls("parameters", within=statement)
         if is_end or source.all(ast.Return, within=statement):
             break
         if any(dotted(it) == name for it in source.all(ast.Name, ast.Attribute, within=statement)):
@@ -168,7 +156,7 @@ def device_ids(case: Case) -> str:
             if isinstance(given, ast.IfExp) or code == "None":
                 continue
             value = f"[{code}]" if name == "device_ids" and not isinstance(given, ast.List) else code
-            source.replace(given, f"{value} if {use(source, 'torch.cuda')}.is_available() else None")
+            source.replace(given, f"{value} if {source.use('torch.cuda')}.is_available() else None")
             changed = True
     if not changed:
         raise CannotPatch("no device_ids are given")
@@ -179,14 +167,14 @@ def device_ids(case: Case) -> str:
 def sync_batchnorm_on_gpus(case: Case) -> str:
     """The conversion to SyncBatchNorm under ``torch.cuda.is_available()``, in front of the wrap."""
     source, wrap = case.wraps()[0]
-    made = calls(source, "convert_sync_batchnorm")
+    made = source.calls("convert_sync_batchnorm")
     if not made or not wrap.args:
         raise CannotPatch("BatchNorm is converted in another file")
     convert, statement = made[0], source.statement(made[0])
     model = argument(convert, 0, "module")
     if model is None or not isinstance(statement, ast.Assign):
         raise CannotPatch("the conversion is given no model")
-    cuda, function = f"{use(source, 'torch.cuda')}.is_available()", source.code(convert.func)
+    cuda, function = f"{source.use('torch.cuda')}.is_available()", source.code(convert.func)
     target = source.code(statement.targets[0])
     if convert.lineno > wrap.lineno:
         at = source.statement(wrap)
@@ -211,7 +199,7 @@ def call_wrapper(case: Case) -> str:
         name = call.func
         is_inside = isinstance(name, ast.Attribute) and name.attr == "module" and dotted(name)
         wrapper = source.code(name.value) if is_inside else _wrapper_of(source, call)
-        if wrapper and (not is_inside or is_wrapped(source, name.value)):
+        if wrapper and (not is_inside or source.is_wrapped(name.value)):
             source.replace(name, wrapper)
             return f"{wrapper} called, not {source.code(name)}"
     raise CannotPatch("the line does not call the wrapped module itself")
@@ -219,9 +207,9 @@ def call_wrapper(case: Case) -> str:
 
 def _wrapper_of(source: Source, call: Node) -> str | None:
     """The name of the wrapper of what is called, where both have names in this function."""
-    for other in calls(source, DDP):
+    for other in source.calls(DDP):
         wraps = other.args and source.code(other.args[0]) == source.code(call.func)
         if wraps and source.scope(other) in (source.scope(call), source.tree):
-            name = assigned_to(source, other)
+            name = source.assigned_to(other)
             return name if name != source.code(call.func) else None
     return None

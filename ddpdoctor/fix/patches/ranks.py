@@ -8,19 +8,9 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import (
-    all_come_to,
-    callers,
-    calls,
-    calls_of_wrappers,
-    decides_by_rank,
-    dotted,
-    is_wrapped,
-    passed,
-    rank_guard,
-)
-from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.writing import barrier, is_local_rank_0, is_rank_0, module_of, plain_if, under_condition
+from ddpdoctor.fix.reading import dotted
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Kind
 from ddpdoctor.program import Origin
 from ddpdoctor.program.files import FUNCTIONS
@@ -42,12 +32,12 @@ _LOGS = ("logging.FileHandler", "logging.basicConfig", *(f"logging.handlers.{nam
 def out_of_rank_guard(case: Case) -> str:
     """Move the statement at the line out of its condition by rank; or the call of its function, where that has one."""
     source, statement = case.source, _statement(case)
-    if rank_guard(source, statement) is not None:
+    if source.rank_guard(statement) is not None:
         move_out(source, statement)
         return f"{shorten(source.code(statement), _LONGEST)} on every rank"
     function = source.scope(statement)
-    for there, call in callers(source, function):
-        guard = rank_guard(there, call)
+    for there, call in source.callers(function):
+        guard = there.rank_guard(call)
         if guard is None:
             continue
         called = there.statement(call)
@@ -66,13 +56,13 @@ def _statement(case: Case) -> Node:
     source, statement = case.source, case.statement
     if not isinstance(statement, ast.If) or statement.lineno != case.line:
         return statement
-    steps = [inner for inner in statement.body if calls(source, "step", within=inner)]
+    steps = [inner for inner in statement.body if source.calls("step", within=inner)]
     return statement.body[0] if len(statement.body) == 1 else next(iter(steps), statement)
 
 
 def move_out(source: Source, statement: Node) -> None:
     """Move a statement in front of the condition by rank that it is under, or behind it."""
-    guard = plain_if(source, rank_guard(source, statement))
+    guard = source.plain_if(source.rank_guard(statement))
     if statement not in guard.body or not source.begins_line(statement):
         raise CannotPatch(f"line {statement.lineno} is under more than the condition by rank")
     code = source.reindented(statement, "")
@@ -95,7 +85,7 @@ def no_early_return(case: Case) -> str:
     leaves = [node for node in before if isinstance(node, ast.If) and _only_returns(source, node)]
     if not leaves:
         raise CannotPatch("no rank returns before the line in its block")
-    left = plain_if(source, leaves[-1])
+    left = source.plain_if(leaves[-1])
     skipped = before[before.index(left) + 1 :]
     source.delete_lines(left)
     if skipped:
@@ -122,7 +112,7 @@ def _is_of_group(source: Source, call: Node) -> bool:
 
 def _only_returns(source: Source, node: Node) -> bool:
     first = node.body[0]
-    return isinstance(first, ast.Return) and first.value is None and decides_by_rank(source, node.test)
+    return isinstance(first, ast.Return) and first.value is None and source.decides_by_rank(node.test)
 
 
 def _opposite(source: Source, test: Node) -> str:
@@ -135,18 +125,18 @@ def _opposite(source: Source, test: Node) -> str:
 def call_module(case: Case) -> str:
     """On one rank, call ``model.module``, whose forward sends nothing, or pass it to the function that calls it."""
     source, statement = case.source, case.statement
-    called = [(source, call.func) for call in calls_of_wrappers(source, statement)]
-    if rank_guard(source, statement) is None:
+    called = [(source, call.func) for call in source.calls_of_wrappers(statement)]
+    if source.rank_guard(statement) is None:
         called = [
             (there, given)
             for _, name in called
-            for there, call, given in passed(source, name)
-            if rank_guard(there, call) and dotted(given) and is_wrapped(there, given)
+            for there, call, given in source.passed(name)
+            if there.rank_guard(call) and dotted(given) and there.is_wrapped(given)
         ]
     if not called:
         raise CannotPatch("the line is not one in which a single rank calls a wrapper")
     for there, name in called:
-        there.replace(name, module_of(there, there.code(name)))
+        there.replace(name, there.module_of(there.code(name)))
     return f"{called[0][0].code(called[0][1])}.module called on one rank"
 
 
@@ -155,7 +145,7 @@ def write_on_rank_0(case: Case) -> str:
     """Put the statement that writes under rank 0, with a barrier behind it."""
     source = case.source
     statement = written(source, case.statement)
-    return under(source, statement, is_rank_0(source, statement), "rank 0")
+    return under(source, statement, source.is_rank_0(statement), "rank 0")
 
 
 def under(source: Source, statement: Node, condition: str, rank: str) -> str:
@@ -163,14 +153,14 @@ def under(source: Source, statement: Node, condition: str, rank: str) -> str:
 
     A condition by a rank under which several ranks write already is replaced.
     """
-    guard = rank_guard(source, statement)
+    guard = source.rank_guard(statement)
     if guard is not None and isinstance(guard.test, ast.Compare):
         source.replace(guard.test, condition)
         return f"written on {rank}"
-    under_condition(source, statement, condition)
-    if not all_come_to(source, statement):
+    source.under_condition(statement, condition)
+    if not source.all_come_to(statement):
         return f"written on {rank}"
-    source.insert_after(statement, barrier(source))
+    source.insert_after(statement, source.barrier())
     return f"written on {rank}, with a barrier behind it"
 
 
@@ -186,9 +176,9 @@ def written(source: Source, statement: Node) -> Node:
     if isinstance(function, FUNCTIONS) and (function.name in _OF_WORKERS or _is_given(source, function)):
         raise CannotPatch("DataLoader workers write it, which are no ranks and cannot wait for each other")
     for around in source.within_function(statement):
-        opens = isinstance(around, ast.With) and calls(source, "open", within=around.items[0].context_expr)
+        opens = isinstance(around, ast.With) and source.calls("open", within=around.items[0].context_expr)
         asks = isinstance(around, ast.If) and Origin.FILES in source.expression(around.test).origins.kinds
-        if (opens or asks) and not calls(source, f"{DIST}.barrier", within=around):
+        if (opens or asks) and not source.calls(f"{DIST}.barrier", within=around):
             statement = around
     return statement
 
@@ -204,9 +194,9 @@ def barrier_before(case: Case) -> str:
     """A barrier before the line that reads a file, until it is written."""
     source = case.source
     statement = written(source, case.statement)
-    if not all_come_to(source, statement):
+    if not source.all_come_to(statement):
         raise CannotPatch("it is read on some ranks only")
-    source.insert_before(statement, barrier(source))
+    source.insert_before(statement, source.barrier())
     return "a barrier before it is read"
 
 
@@ -216,7 +206,7 @@ def log_on_rank_0(case: Case) -> str:
     source, statement = case.source, case.statement
     if not isinstance(statement, ast.Expr):
         raise CannotPatch("the log file is opened where others need its value")
-    under_condition(source, statement, is_rank_0(source, statement))
+    source.under_condition(statement, source.is_rank_0(statement))
     return "the log file on rank 0 only"
 
 
@@ -225,12 +215,12 @@ def write_on_each_host(case: Case) -> str:
     """Put the statement that writes under local rank 0, since hosts may have disks of their own, with a barrier behind
     it; results of training under rank 0."""
     source = case.source
-    if calls(source, *_LOGS, within=case.statement):
+    if source.calls(*_LOGS, within=case.statement):
         return log_on_rank_0.apply(case)
     statement = written(source, case.statement)
     paths = [subject.name for subject in case.finding.about if subject.kind is Kind.PATH]
     results = paths and all(is_of_training(case.trace.recorded, path) for path in paths)
     is_cache = isinstance(statement, ast.If)
-    if results or (not is_cache and calls(source, *_OF_RANK_0, within=statement)):
-        return under(source, statement, is_rank_0(source, statement), "rank 0")
-    return under(source, statement, is_local_rank_0(source, statement), "one rank of each host")
+    if results or (not is_cache and source.calls(*_OF_RANK_0, within=statement)):
+        return under(source, statement, source.is_rank_0(statement), "rank 0")
+    return under(source, statement, source.is_local_rank_0(statement), "one rank of each host")

@@ -6,21 +6,10 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import use, use_module
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import (
-    SAMPLER,
-    argument,
-    arguments_for,
-    calls,
-    is_method,
-    is_numbered,
-    means,
-    rank,
-    value_of,
-)
-from ddpdoctor.fix.source import Node, Source
-from ddpdoctor.fix.writing import with_group
+from ddpdoctor.fix.reading import SAMPLER, argument, is_method
+from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.writing import Source
 from ddpdoctor.program import Origin
 from ddpdoctor.program.files import FUNCTIONS
 from ddpdoctor.program.known import GENERATORS
@@ -43,17 +32,17 @@ def equal_seed(case: Case) -> str:
     source = case.source
     for split in case.calls("torch.utils.data.random_split"):
         if not argument(split, None, "generator"):
-            source.add_argument(split, f"generator={use(source, 'torch.Generator')}().manual_seed(0)")
+            source.add_argument(split, f"generator={source.use('torch.Generator')}().manual_seed(0)")
             return "random_split with a generator"
     if any([_seed_order(source, call) for call in case.calls(*_ORDERS)]):
         return "a shuffle with a seed"
-    for call in calls(source, SAMPLER):
+    for call in source.calls(SAMPLER):
         seed = argument(call, 4, "seed")
         if seed is not None and _strip(source, seed):
             return "the same seed for the sampler on every rank"
-    if any(_seed_order(source, call) for call in calls(source, "random.shuffle")):
+    if any(_seed_order(source, call) for call in source.calls("random.shuffle")):
         return "a shuffle with a seed"
-    if any(call.args and _strip(source, call.args[0]) for call in calls(source, *_SEEDS)):
+    if any(call.args and _strip(source, call.args[0]) for call in source.calls(*_SEEDS)):
         return "the same seed on every rank"
     raise CannotPatch("no random numbers that depend on the rank are found in this file")
 
@@ -64,20 +53,20 @@ def _seed_order(source: Source, call: Node) -> bool:
     options = [argument(call, None, name) for name in ("generator", "random_state", "device")]
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     method = (call.func.attr if owner is not None else next(iter(names), "")).rpartition(".")[2]
-    made = value_of(source, owner) if owner is not None else None
+    made = source.value_of(owner) if owner is not None else None
     if seed is None or any(option is not None for option in options):
         return False
     if "torch.randperm" in names:
-        source.add_argument(call, f"generator={use(source, 'torch.Generator')}().manual_seed({seed})")
+        source.add_argument(call, f"generator={source.use('torch.Generator')}().manual_seed({seed})")
     elif _SPLIT in names:
         source.add_argument(call, f"random_state={seed}")
     elif isinstance(made, ast.Call) and source.expression(made.func).names & set(_GENERATORS):
         source.replace(owner, f"{source.code(made.func)}({seed})")
     elif names & set(_RANDOM):
-        source.replace(call.func, f"{use_module(source, 'random')}.Random({seed}).{method}")
+        source.replace(call.func, f"{source.use_module('random')}.Random({seed}).{method}")
     elif names & set(_NUMPY):
         by_owner = f"{source.code(owner)}.default_rng" if owner is not None else ""
-        generator = by_owner or use(source, "numpy.random.default_rng")
+        generator = by_owner or source.use("numpy.random.default_rng")
         source.replace(call.func, f"{generator}({seed}).{method}")
     else:
         return False
@@ -96,7 +85,7 @@ def _seed(source: Source, call: Node) -> str | None:
             return None
         if isinstance(node, ast.comprehension) and inner is not node.iter:
             return None
-        if isinstance(node, ast.For) and inner in node.body and is_numbered(source, node.iter):
+        if isinstance(node, ast.For) and inner in node.body and source.is_numbered(node.iter):
             name = node.target.id if isinstance(node.target, ast.Name) else "_"
             return None if name == "_" else name
         inner = node
@@ -105,19 +94,19 @@ def _seed(source: Source, call: Node) -> str | None:
 
 def _counts(source: Source, function: Node, given: Node) -> bool:
     """Whether each call of a function gives a parameter the number of a round."""
-    values = [(there, value) for there, _, value in arguments_for(source, function, given)]
+    values = [(there, value) for there, _, value in source.arguments_for(function, given)]
     loops = [
         (there, loop) for there, value in values for loop in there.above(value) if isinstance(loop, ast.For)
     ]
     targets = {
-        it.target.id for there, it in loops if isinstance(it.target, ast.Name) and is_numbered(there, it.iter)
+        it.target.id for there, it in loops if isinstance(it.target, ast.Name) and there.is_numbered(it.iter)
     }
     return bool(values) and all(isinstance(value, ast.Name) and value.id in targets for _, value in values)
 
 
 def _strip(source: Source, seed: Node) -> bool:
     """Take the rank out of a seed."""
-    value = value_of(source, seed)
+    value = source.value_of(seed)
     is_readable = source.scope(value) in (source.scope(seed), source.tree)
     if not is_readable or Origin.RANK not in source.expression(value).origins.kinds:
         return False
@@ -149,31 +138,31 @@ def rank_seed(case: Case) -> str:
         call for call in case.source.on_line(case.line, ast.Call) if _seeds_generator(case.source, call)
     ]:
         seed = own[0].args[0]
-        case.source.replace(seed, f"{case.source.code(seed)} + {rank(case.source, own[0])}")
+        case.source.replace(seed, f"{case.source.code(seed)} + {case.source.rank(own[0])}")
         return "a generator of each rank's seed"
     source, call = case.wraps()[-1]
     statement = source.statement(call)
-    seeds = [seed for seed in calls(source, *_OTHERS) if seed.args]
+    seeds = [seed for seed in source.calls(*_OTHERS) if seed.args]
     at_line = [seed for seed in seeds if source is case.source and seed.lineno == case.line]
-    lines = [] if at_line else [f"{use(source, 'torch.manual_seed')}({_of_torch(source, statement)})"]
+    lines = [] if at_line else [f"{source.use('torch.manual_seed')}({_of_torch(source, statement)})"]
     lines += dict.fromkeys(_again(source, statement, seed) for seed in at_line or seeds)
     line = "\n".join(lines)
     # A wrap needs a process group, so that its branch has one.
     is_either = any(isinstance(node, ast.IfExp) for node in source.within_function(call))
-    source.insert_after(statement, with_group(source, line) if is_either else line)
+    source.insert_after(statement, source.with_group(line) if is_either else line)
     return "random numbers of each rank behind the wrap"
 
 
 def _seeds_generator(source: Source, call: Node) -> bool:
-    makes = means(source, call.func, *GENERATORS)
-    seeds = is_method(call, "manual_seed") and not means(
-        source, call.func, "torch.manual_seed", "torch.cuda.manual_seed"
+    makes = source.means(call.func, *GENERATORS)
+    seeds = is_method(call, "manual_seed") and not source.means(
+        call.func, "torch.manual_seed", "torch.cuda.manual_seed"
     )
     return bool(call.args) and (makes or seeds)
 
 
 def _of_torch(source: Source, at: Node) -> str:
-    return f"{use(source, 'torch.initial_seed')}() + {rank(source, at, plain=True)}"
+    return f"{source.use('torch.initial_seed')}() + {source.rank(at, plain=True)}"
 
 
 def _again(source: Source, at: Node, seed: Node) -> str:
@@ -181,5 +170,5 @@ def _again(source: Source, at: Node, seed: Node) -> str:
     value, function = seed.args[0], source.code(seed.func)
     if isinstance(value, ast.Constant) or source.scope(seed) is source.scope(at):
         first = "" if source.code(value) == "0" else f"{source.code(value)} + "
-        return f"{function}({first}{rank(source, at, plain=True)})"
+        return f"{function}({first}{source.rank(at, plain=True)})"
     return f"{function}(({_of_torch(source, at)}) % 2**32)"
