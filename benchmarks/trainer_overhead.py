@@ -82,8 +82,9 @@ def measure(turns: int, words: list[str]) -> list[tuple[float, float]]:
     import trainer
     from config_file import read_config
     from distributed import set_up, shut_down
+    from loading import prepare_data
     from models import create_model
-    from preparation import choose_folder, open_run, prepare_data
+    from run_folder import choose_folder, open_run
 
     config = read_config(None, ["parallel.device=cpu", f"run.log_every={TURN}", *words])
     device = set_up(config.parallel)

@@ -1,130 +1,188 @@
 """Saving and resuming on all ranks: what rank 0 writes of their state, and what every rank is given back.
 
 The state is declared part by part (components.py). Rank 0 alone reads and writes files: a node's disk may be its own.
-Whatever fails there is told to the other ranks, which wait for it, so that all of them raise the same CheckpointError.
+Whatever fails there is told to the other ranks, which wait for it, so that all of them raise the same TrainerError.
 How a checkpoint lies on the disk is in checkpoint_files.py.
 """
 
 from __future__ import annotations
 
-import copy
-import io
 import logging
 import pickle
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
-import checkpoint_files
-import torch
+import checkpoint_files as files
 import torch.distributed as dist
-from checkpoint_files import CheckpointError
+from checkpoint_files import Manifest
 from components import Component, Kind, State, on_cpu
-from exchange import gather, on_rank_0, verify_equal
-from manifest import Manifest, parse_manifest
+from config import TrainerError
+from distributed import gather, on_rank_0, pack, unpack, verify_equal
 
 log = logging.getLogger("trainer")
 
 
-# --- Saving -------------------------------------------------------------------------------------------------
-
-
-def begin(folder: Path, step: int) -> None:
-    """Before training from a step on: make the folder, and remove what a save left that was killed.
-
-    Raises:
-        CheckpointError: it cannot be written, or it holds later checkpoints, of another run.
-    """
-
-    def prepare() -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint_files.remove_unfinished(folder)
-        later = [
-            saved for saved in checkpoint_files.complete(folder) if checkpoint_files.step_of(saved) > step
-        ]
-        if later:
-            raise CheckpointError(
-                f"{folder} holds {later[-1].name}, and this run starts at step {step}; resume from it, or choose "
-                "another folder"
-            )
-
-    on_rank_0(prepare, f"{folder} cannot be used for checkpoints")
-
-
-@dataclass(frozen=True)
-class Due:
-    """A checkpoint that every rank has agreed to and rank 0 is to write."""
-
-    folder: Path
-    step: int
-    world_size: int
-    kinds: Mapping[str, str]
-    states: Mapping[str, Any]
-    """By component; of all ranks for one that is PER_RANK."""
-    texts: Mapping[str, str]
-    keep: int
-    best: bool
-
-    @property
-    def failure(self) -> str:
-        """What it means if the disk does not take it."""
-        return f"the checkpoint of step {self.step} cannot be written to {self.folder}"
-
-    def copied(self) -> Due:
-        """The same, which training on does not change."""
-        return replace(self, states=copy.deepcopy(self.states))
-
-    def write(self) -> None:
-        """Write it, and let ``latest`` name it; on rank 0."""
-        files: dict[str, checkpoint_files.Write] = {
-            f"{name}.pt": partial(torch.save, state) for name, state in self.states.items()
-        }
-        for name, text in self.texts.items():
-            files[name] = partial(_write_text, text)
-        whole = checkpoint_files.write(self.folder, self.step, self.world_size, self.kinds, files)
-        checkpoint_files.point(self.folder, "latest", whole)
-        if self.best:
-            checkpoint_files.point(self.folder, "best", whole)
-        checkpoint_files.remove_old(self.folder, self.keep)
-
-
-def save(due: Due) -> None:
-    """Write a checkpoint; no rank goes on before it is complete.
-
-    Raises:
-        CheckpointError: it cannot be written; the checkpoints before it are as they were.
-    """
-    on_rank_0(due.write, due.failure)
-
-
-def prepare(
-    folder: Path,
-    step: int,
-    components: Mapping[str, Component],
-    keep: int = 3,
-    *,
-    best: bool = False,
-    texts: Mapping[str, str] | None = None,
-) -> Due:
-    """Verify that replicas are equal, and gather what each rank has for itself; every rank calls it.
+class Checkpoints:
+    """The checkpoints of a run. Every rank has this, and calls the same methods in the same order.
 
     Args:
+        texts: more files, by name, that lie beside the weights: a vocabulary, names of labels. A checkpoint with
+            other ones is of another run.
         keep: how many to keep; the best is kept besides.
-        best: whether ``best`` names it from now on.
-        texts: more files, by name, that lie beside the weights: a vocabulary, names of labels.
-
-    Raises:
-        CheckpointError: replicas differ.
+        asynchronous: whether the ranks go on as soon as the state is copied.
     """
-    states: dict[str, Any] = {name: on_cpu(component.state_dict()) for name, component in components.items()}
-    verify_equal({name: _replicated(component, states[name]) for name, component in components.items()})
-    for name, component in components.items():
-        if component.kind is Kind.PER_RANK:
-            states[name] = [_unpack(each) for each in gather(_pack(states[name]))]
-    kinds = {name: component.kind.value for name, component in components.items()}
-    return Due(folder, step, dist.get_world_size(), kinds, states, texts or {}, keep, best)
+
+    def __init__(
+        self,
+        folder: Path,
+        components: Mapping[str, Component],
+        texts: Mapping[str, str] | None = None,
+        *,
+        keep: int = 3,
+        asynchronous: bool = False,
+    ) -> None:
+        self.folder, self._components, self._keep = folder, components, keep
+        self._texts = {name: text.encode() for name, text in (texts or {}).items()}
+        self._thread = ThreadPoolExecutor(max_workers=1) if asynchronous else None
+        self._writing: Future[None] | None = None
+        self._failure = ""
+
+    # --- Saving -----------------------------------------------------------------------------------------------
+
+    def begin(self, step: int) -> None:
+        """Before training from a step on: make the folder, and remove what a save left that was killed.
+
+        Raises:
+            TrainerError: it cannot be written, or it holds later checkpoints, of another run.
+        """
+
+        def prepare() -> None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            files.remove_unfinished(self.folder)
+            if later := [saved for saved in files.complete(self.folder) if files.step_of(saved) > step]:
+                raise TrainerError(
+                    f"{self.folder} holds {later[-1].name}, and this run starts at step {step}; resume from it, or "
+                    "choose another folder"
+                )
+
+        on_rank_0(prepare, f"{self.folder} cannot be used for checkpoints")
+
+    def save(self, step: int, *, best: bool = False) -> None:
+        """Write a checkpoint, and let ``latest`` name it; no rank goes on before it is complete, or at least copied.
+
+        Args:
+            best: whether ``best`` names it from now on.
+
+        Raises:
+            TrainerError: replicas differ, or it cannot be written, or the one before could not; those that are complete
+                are as they were.
+        """
+        states = {name: on_cpu(component.state_dict()) for name, component in self._components.items()}
+        verify_equal({name: _replicated(part, states[name]) for name, part in self._components.items()})
+        for name, component in self._components.items():
+            if component.kind is Kind.PER_RANK:
+                states[name] = [unpack(each) for each in gather(pack(states[name]))]
+        self.finish()  # the one before
+        self._failure = f"the checkpoint of step {step} cannot be written to {self.folder}"
+        if self._thread is None:
+            on_rank_0(lambda: self._write(step, self._packed(states), best), self._failure)
+        elif dist.get_rank() == 0:
+            self._writing = self._thread.submit(self._write, step, list(self._packed(states)), best)
+
+    def finish(self) -> None:
+        """Wait until the last one is complete; every rank calls it, at the end too.
+
+        Raises:
+            TrainerError: it could not be written.
+        """
+        if self._thread is not None:
+            on_rank_0(self._wait, self._failure)
+
+    def _wait(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def _packed(self, states: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+        """The files, one after the other: only a thread needs all of them at once."""
+        yield from ((f"{name}.pt", pack(state)) for name, state in states.items())
+        yield from self._texts.items()
+
+    def _write(self, step: int, packed: Iterable[tuple[str, bytes]], best: bool) -> None:
+        kinds = {name: component.kind.value for name, component in self._components.items()}
+        whole = files.write(self.folder, step, dist.get_world_size(), kinds, packed)
+        for pointer in ("latest", "best") if best else ("latest",):
+            files.point(self.folder, pointer, whole)
+        files.remove_old(self.folder, self._keep)
+
+    # --- Resuming ---------------------------------------------------------------------------------------------
+
+    def newest(self) -> Path | None:
+        """The newest checkpoint of the folder, or the folder itself where it is one; None where there is none."""
+
+        def look() -> bytes:
+            whole = [self.folder] if (self.folder / files.MANIFEST).exists() else files.complete(self.folder)
+            return str(whole[-1]).encode() if whole else b""
+
+        checkpoint = on_rank_0(look, f"{self.folder} cannot be read")
+        return Path(checkpoint.decode()) if checkpoint else None
+
+    def load_newest(self) -> int | None:
+        """Go on from the newest checkpoint; its step, or None where there is none.
+
+        Raises:
+            TrainerError: it cannot be used. An older one is not taken instead, which nobody would notice.
+        """
+        checkpoint = self.newest()
+        return None if checkpoint is None else self.load(checkpoint)
+
+    def load(self, checkpoint: Path) -> int:
+        """Give every rank the state in a checkpoint, into host memory first; its step.
+
+        Raises:
+            TrainerError: on every rank: it is missing, corrupt, of another model, or lacks a component.
+        """
+
+        def manifest_bytes() -> bytes:
+            if not checkpoint.is_dir():
+                raise TrainerError(f"there is no checkpoint {checkpoint}")
+            files.read_manifest(checkpoint)  # known to be right
+            return (checkpoint / files.MANIFEST).read_bytes()
+
+        def content(name: str) -> bytes:
+            return on_rank_0(partial(files.read_file, checkpoint, name, manifest), cannot_be_read)
+
+        cannot_be_read = f"{checkpoint} cannot be read"
+        manifest = files.parse_manifest(on_rank_0(manifest_bytes, cannot_be_read))
+        if lacking := [name for name in self._components if name not in manifest.kinds]:
+            raise TrainerError(f"{checkpoint} has no state of: {', '.join(lacking)}")
+        self._tell_what_stays(checkpoint, manifest)
+        for name, text in self._texts.items():
+            # Of the same shapes, maybe, but each number means something else.
+            if name in manifest.files and content(name) != text:
+                raise TrainerError(f"{checkpoint} does not fit this run: its {name} is another")
+        for name, component in self._components.items():
+            if component.kind is not Kind.PER_RANK or manifest.world_size == dist.get_world_size():
+                _restore(checkpoint, name, component, content(f"{name}.pt"))
+        return manifest.step
+
+    def _tell_what_stays(self, checkpoint: Path, manifest: Manifest) -> None:
+        """Rank 0 logs what is in a checkpoint and is not restored."""
+        if dist.get_rank() != 0:
+            return
+        if unused := [name for name in manifest.kinds if name not in self._components]:
+            log.warning("not restored, since this run has none: %s", ", ".join(unused))
+        if manifest.world_size != (size := dist.get_world_size()):
+            per_rank = [name for name, part in self._components.items() if part.kind is Kind.PER_RANK]
+            log.warning(
+                f"{checkpoint.name} was written by {manifest.world_size} ranks and this run has {size}. Not restored, "
+                f"as each rank had its own: {', '.join(per_rank) or 'nothing'}. The data goes on at the same sample, "
+                "in other batches: results agree, but not to the bit. A stream goes on at the same batch of each rank, "
+                "which repeats some samples or leaves some out"
+            )
 
 
 def _replicated(component: Component, state: State) -> State:
@@ -133,102 +191,9 @@ def _replicated(component: Component, state: State) -> State:
     return state if component.replicated is None else component.replicated()
 
 
-def _write_text(text: str, file: BinaryIO) -> None:
-    file.write(text.encode())
-
-
-# --- Resuming -----------------------------------------------------------------------------------------------
-
-
-def find(folder: Path) -> Path | None:
-    """The newest checkpoint of a folder, or the folder itself where it is one; None where there is none."""
-
-    def look() -> bytes:
-        if (folder / checkpoint_files.MANIFEST).exists():
-            return str(folder).encode()
-        whole = checkpoint_files.complete(folder)
-        return str(whole[-1]).encode() if whole else b""
-
-    checkpoint = on_rank_0(look, f"{folder} cannot be read")
-    return Path(checkpoint.decode()) if checkpoint else None
-
-
-def load_latest(
-    folder: Path, components: Mapping[str, Component], texts: Mapping[str, str] | None = None
-) -> int | None:
-    """Go on from the newest checkpoint; its step, or None where there is none.
-
-    Args:
-        texts: what has to lie beside the weights, by name, where anything of that name does.
-
-    Raises:
-        CheckpointError: it cannot be used. An older one is not taken instead, which nobody would notice.
-    """
-    checkpoint = find(folder)
-    return None if checkpoint is None else load(checkpoint, components, texts)
-
-
-def load(
-    checkpoint: Path, components: Mapping[str, Component], texts: Mapping[str, str] | None = None
-) -> int:
-    """Give every rank the state in a checkpoint, into host memory first; its step. Texts: see ``load_latest``.
-
-    Raises:
-        CheckpointError: on every rank: it is missing, corrupt, of another model, or lacks a component.
-    """
-    content = on_rank_0(lambda: _manifest_bytes(checkpoint), f"{checkpoint} cannot be read")
-    manifest = parse_manifest(content)
-    _tell_what_stays(checkpoint, manifest, components)
-    for name, text in (texts or {}).items():
-        # Of the same shapes, maybe, but each number means something else.
-        if name in manifest.files and _content(checkpoint, name, manifest) != text.encode():
-            raise CheckpointError(f"{checkpoint} does not fit this run: its {name} is another")
-    for name, component in components.items():
-        if component.kind is not Kind.PER_RANK or manifest.world_size == dist.get_world_size():
-            _restore(checkpoint, name, component, _content(checkpoint, f"{name}.pt", manifest))
-    return manifest.step
-
-
-def _content(checkpoint: Path, name: str, manifest: Manifest) -> bytes:
-    read = partial(checkpoint_files.read_file, checkpoint, name, manifest)
-    return on_rank_0(read, f"{checkpoint} cannot be read")
-
-
-def _manifest_bytes(checkpoint: Path) -> bytes:
-    """The manifest's text, known to be right."""
-    if not checkpoint.is_dir():
-        raise CheckpointError(f"there is no checkpoint {checkpoint}")
-    checkpoint_files.read_manifest(checkpoint)
-    return (checkpoint / checkpoint_files.MANIFEST).read_bytes()
-
-
-def _tell_what_stays(checkpoint: Path, manifest: Manifest, components: Mapping[str, Component]) -> None:
-    """Log what will not be restored; refuse where something that this run needs is lacking."""
-    if lacking := [name for name in components if name not in manifest.kinds]:
-        raise CheckpointError(f"{checkpoint} has no state of: {', '.join(lacking)}")
-    if dist.get_rank() == 0:
-        for line in what_stays(checkpoint, manifest, components):
-            log.warning(line)
-
-
-def what_stays(checkpoint: Path, manifest: Manifest, components: Mapping[str, Component]) -> Iterator[str]:
-    """Lines about what is in a checkpoint and is not restored."""
-    if unused := [name for name in manifest.kinds if name not in components]:
-        yield f"not restored, since this run has none: {', '.join(unused)}"
-    size = dist.get_world_size()
-    if manifest.world_size != size:
-        per_rank = [name for name, component in components.items() if component.kind is Kind.PER_RANK]
-        yield (
-            f"{checkpoint.name} was written by {manifest.world_size} ranks and this run has {size}. Not restored, as "
-            f"each rank had its own: {', '.join(per_rank) or 'nothing'}. The data goes on at the same sample, in "
-            "other batches: results agree, but not to the bit. A stream goes on at the same batch of each rank, which "
-            "repeats some samples or leaves some out"
-        )
-
-
 def _restore(checkpoint: Path, name: str, component: Component, content: bytes) -> None:
     try:
-        state = _unpack(content)
+        state = unpack(content)
         if component.kind is Kind.PER_RANK:
             state = _of_this_rank(state)
         if name == "model":
@@ -238,7 +203,7 @@ def _restore(checkpoint: Path, name: str, component: Component, content: bytes) 
         component.load_state_dict(state)
     except _UNUSABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise CheckpointError(f"{checkpoint} does not fit this run: {name}: {reason}") from error
+        raise TrainerError(f"{checkpoint} does not fit this run: {name}: {reason}") from error
 
 
 def _of_this_rank(states: Any) -> State:
@@ -280,13 +245,3 @@ def _require_same_optimizer(mine: State, saved: State) -> None:
         lacking, unknown = sorted(group.keys() - other.keys()), sorted(other.keys() - group.keys())
         if lacking and unknown:
             raise ValueError(f"another optimizer: the checkpoint has {unknown[0]}, and this one {lacking[0]}")
-
-
-def _pack(state: Any) -> bytes:
-    packed = io.BytesIO()
-    torch.save(state, cast(BinaryIO, packed))
-    return packed.getvalue()
-
-
-def _unpack(content: bytes) -> Any:
-    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

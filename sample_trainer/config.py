@@ -8,6 +8,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,6 +29,20 @@ def own_rank() -> int:
     """This process's rank as its launcher says it, before there is a process group to ask; 0 without a launcher."""
     rank = os.environ.get("RANK", "0")
     return int(rank) if rank.isdecimal() else 0
+
+
+@contextmanager
+def errors_printed_once() -> Iterator[None]:
+    """Print a TrainerError in one line, from one rank; then leave with exit status 2."""
+    try:
+        yield
+    except TrainerError as error:
+        if own_rank() == error.printed_by:
+            print(f"trainer: {error}", file=sys.stderr, flush=True)
+        else:
+            # torchrun ends all ranks as soon as one has left; the line comes first.
+            time.sleep(0.5)
+        sys.exit(2)
 
 
 def at_least(minimum: float, default: Any, to: float | None = None) -> Any:
@@ -107,7 +125,7 @@ class Ddp:
     gradient_as_bucket_view: bool = False
     broadcast_buffers: bool = True
     sync_batch_norm: bool = False  # statistics of the whole batch instead of each rank's part; GPUs only
-    communication_hook: Literal["none", "float16", "bfloat16", "power_sgd"] = "none"
+    communication_hook: Literal["none", "float16"] = "none"  # the form in which gradients are sent
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Reads the configuration: the defaults of config.py, changed by a YAML file, changed by KEY=VALUE words.
+"""Reads the command line: the defaults of config.py, changed by a YAML file, changed by KEY=VALUE words.
 
     read_config(Path("configs/sharded.yaml"), ["train.epochs=3", "data.batch_size=16"])
 
@@ -8,18 +8,58 @@ before anything else happens: a typing error that is ignored costs a night of tr
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import difflib
 import math
+import os
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
-from config import Config, TrainerError, check_together
+from config import Config, TrainerError, check_together, own_rank, show
 
+_ENVIRONMENT = (
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"),
+)
 MOST = 10**9  # of anything that is counted; torch and Python take no numbers without end
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Not on every rank, as argparse would."""
+        raise TrainerError(message)
+
+
+def read_command_line() -> Config | None:
+    """The configuration that was asked for; None after a dry run, which has been shown."""
+    parser = _Parser(description="Train a small model with DistributedDataParallel.")
+    parser.add_argument("--config", type=Path, help="a YAML file, such as those in configs/")
+    parser.add_argument("--data", metavar="SOURCE", help="the same as data.source=SOURCE")
+    parser.add_argument("--dry-run", action="store_true", help="show the configuration and the environment")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="such as train.epochs=2")
+    options = parser.parse_intermixed_args()
+    words = [*options.overrides, *([f"data.source={options.data}"] if options.data is not None else [])]
+    config = read_config(options.config, words)
+    if not options.dry_run:
+        return config
+    if own_rank() == 0:
+        print(f"{show(config)}\n{_environment()}")
+    return None
+
+
+def _environment() -> str:
+    """What a launcher and the machine say, as comments below the YAML."""
+    import torch  # here, since a configuration is read without it
+
+    values = [f"#   {name}={os.environ[name]}" for name in _ENVIRONMENT if name in os.environ]
+    gpus = torch.cuda.device_count()
+    return "\n".join(
+        [f"# torch {torch.__version__}, {gpus} visible GPUs, environment:", *(values or ["#   none"])]
+    )
 
 
 def read_config(file: Path | None, overrides: Sequence[str] = ()) -> Config:

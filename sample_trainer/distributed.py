@@ -1,4 +1,4 @@
-"""What ranks do together besides DDP: join and leave the group, average, compare.
+"""What ranks do together besides DDP: join and leave the group, average, compare, send bytes.
 
 Each function here that communicates has to be called by every rank, in the same order. A call under
 ``if rank == 0:`` would leave rank 0 waiting for the others, for ever.
@@ -6,19 +6,24 @@ Each function here that communicates has to be called by every rank, in the same
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import io
+import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from components import checksum, leaves
 from config import Parallel, TrainerError, own_rank
-from exchange import broadcast
 from torch import Tensor, nn
+
+PIECE = 64 << 20  # bytes that are sent at once: on NCCL they pass through the memory of the GPU
 
 # --- Joining and leaving --------------------------------------------------------------------------------------
 
@@ -129,28 +134,6 @@ def shut_down() -> None:
         dist.destroy_process_group()
 
 
-@contextmanager
-def all_or_none() -> Iterator[None]:
-    """Around what every rank does for itself and may fail on some: where it does, all ranks raise, and one tells.
-
-    A rank that left by itself would leave the others waiting in their next collective.
-    """
-    error: TrainerError | None = None
-    try:
-        yield
-    except TrainerError as raised:
-        error = raised
-    except OSError as raised:
-        error = TrainerError(f"{raised.filename}: {raised.strerror}")
-    size = dist.get_world_size()
-    first = torch.tensor([dist.get_rank() if error else size])
-    if dist.get_backend() == "nccl":
-        first = first.cuda()
-    dist.all_reduce(first, dist.ReduceOp.MIN)
-    if int(first) < size:
-        raise TrainerError(str(error or "another rank failed"), printed_by=int(first))
-
-
 # --- Averages -------------------------------------------------------------------------------------------------
 
 
@@ -182,9 +165,8 @@ def sync_gradients(model: nn.Module, buckets: Iterable[Sequence[nn.Parameter]] |
         # Small tensors one by one would cost a round trip each; together they cost one.
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in bucket]
         flat = torch.cat([gradient.flatten() for gradient in gradients])
-        flat *= (
-            1 / dist.get_world_size()
-        )  # before the sum, as DDP does it, which keeps float16 from overflowing
+        # Before the sum, as DDP does it, which keeps float16 from overflowing.
+        flat *= 1 / dist.get_world_size()
         dist.all_reduce(flat)
         for parameter, averaged in zip(bucket, torch.split(flat, [p.numel() for p in bucket]), strict=True):
             parameter.grad = averaged.view_as(parameter).clone()
@@ -214,9 +196,131 @@ def verify_weight_sync(model: nn.Module) -> dict[str, Any] | None:
 
 def share_state(parts: Mapping[str, Any], source: int) -> None:
     """Give every rank one rank's state of things with state_dict and load_state_dict."""
-    packed = io.BytesIO()
-    if dist.get_rank() == source:
-        torch.save({name: part.state_dict() for name, part in parts.items()}, packed)
-    state = torch.load(io.BytesIO(broadcast(packed.getvalue(), source)), weights_only=True)
+    mine = dist.get_rank() == source
+    state = unpack(
+        broadcast(pack({name: part.state_dict() for name, part in parts.items()}) if mine else b"", source)
+    )
     for name, part in parts.items():
         part.load_state_dict(state[name])
+
+
+def verify_equal(states: Mapping[str, Any]) -> None:
+    """Compare this rank's states with rank 0's to the bit, by digests: 32 bytes are sent, whatever their size.
+
+    Raises:
+        TrainerError: on every rank, where one differs; it names the first difference.
+    """
+    mine = to_tensor(bytes.fromhex(checksum(states)))
+    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(every, mine)
+    if all(torch.equal(every[0], digest) for digest in every):
+        return
+    digests = {name: checksum(leaf) for name, leaf in leaves(states)}
+    gathered = [json.loads(digest) for digest in gather(json.dumps(digests).encode())]
+    on_rank_0(partial(_tell_difference, gathered), "the replicas cannot be compared")
+
+
+def _tell_difference(gathered: Sequence[Mapping[str, str]]) -> None:
+    """Raise, and say what differs first."""
+    for name in gathered[0]:
+        if ranks := [rank for rank, digest in enumerate(gathered) if digest.get(name) != gathered[0][name]]:
+            raise TrainerError(f"{name} differs between ranks: rank {ranks[0]} differs from rank 0")
+    raise TrainerError("a rank has state that rank 0 does not have")
+
+
+# --- What one rank does for all, and may fail -------------------------------------------------------------------
+
+
+def on_rank_0(act: Callable[[], bytes | None], failure: str) -> bytes:
+    """Do it on rank 0 while the others wait; what it gave, on every rank.
+
+    Raises:
+        TrainerError: on every rank, where it failed.
+    """
+    answer = b""
+    if dist.get_rank() == 0:
+        try:
+            answer = b"+" + (act() or b"")
+        except TrainerError as error:
+            answer = f"-{error}".encode()
+        except OSError as error:
+            answer = f"-{failure}: {error.strerror or error}".encode()
+    answer = broadcast(answer)
+    if answer[:1] == b"-":
+        raise TrainerError(answer[1:].decode())
+    return answer[1:]
+
+
+@contextmanager
+def all_or_none() -> Iterator[None]:
+    """Around what every rank does for itself and may fail on some: where it does, all ranks raise, and one tells.
+
+    A rank that left by itself would leave the others waiting in their next collective.
+    """
+    error: TrainerError | None = None
+    try:
+        yield
+    except TrainerError as raised:
+        error = raised
+    except OSError as raised:
+        error = TrainerError(f"{raised.filename}: {raised.strerror}")
+    size = dist.get_world_size()
+    first = torch.tensor([dist.get_rank() if error else size], device=_sends_from())
+    dist.all_reduce(first, dist.ReduceOp.MIN)
+    if int(first) < size:
+        raise TrainerError(str(error or "another rank failed"), printed_by=int(first))
+
+
+# --- Bytes --------------------------------------------------------------------------------------------------------
+# As tensors: torch's own functions for objects need NumPy, and unpickle whatever they are sent.
+
+
+def broadcast(content: bytes, source: int = 0) -> bytes:
+    """One rank's bytes, rank 0's unless told otherwise."""
+    size = torch.tensor([len(content)], device=_sends_from())
+    dist.broadcast(size, src=source)
+    pieces = []
+    for start in range(0, int(size), PIECE):
+        piece = torch.empty(min(PIECE, int(size) - start), dtype=torch.uint8, device=_sends_from())
+        if dist.get_rank() == source:
+            piece = to_tensor(content[start : start + PIECE])
+        dist.broadcast(piece, src=source)
+        pieces.append(_memory(piece.cpu()))
+    return b"".join(pieces)
+
+
+def gather(content: bytes) -> list[bytes]:
+    """Every rank's bytes, on rank 0; nothing elsewhere."""
+    size = torch.tensor([len(content)], device=_sends_from())
+    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, size)
+    most = max(map(int, sizes))
+    padded = to_tensor(content.ljust(most, b"\0"))
+    every = [torch.empty_like(padded) for _ in sizes] if dist.get_rank() == 0 else None
+    dist.gather(padded, every, dst=0)
+    return [_memory(received.cpu())[: int(n)] for received, n in zip(every or (), sizes, strict=False)]
+
+
+def _sends_from() -> torch.device:
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def to_tensor(content: bytes) -> Tensor:
+    """Bytes, at least one, where the process group can send them."""
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).to(_sends_from())
+
+
+def _memory(flat: Tensor) -> bytes:
+    return ctypes.string_at(flat.data_ptr(), flat.nbytes)
+
+
+def pack(state: Any) -> bytes:
+    """A state as the bytes of a file that torch.load reads."""
+    packed = io.BytesIO()
+    torch.save(state, packed)
+    return packed.getvalue()
+
+
+def unpack(content: bytes) -> Any:
+    """The state in such bytes, in host memory; none of its code is run."""
+    return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -17,13 +17,14 @@ import itertools
 import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from config import Data, TrainerError
-from data import IGNORED, Sample, Samples
-from exchange import broadcast
+from config import Config, Data, TrainerError
+from data import IGNORED, Material, Sample, Samples, load, write_text_file
+from distributed import all_or_none, broadcast, on_rank_0
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, get_worker_info
 
@@ -31,6 +32,16 @@ Batch = tuple[Tensor, Tensor]
 
 SHUFFLED = 1024  # samples of a stream among which the next is drawn
 PIECES = 48  # of a stream that is read in pieces; divisible by many numbers of readers
+
+
+def prepare_data(config: Config, folder: Path) -> Material:
+    """Training and held-out samples, on every rank."""
+    data = config.data
+    if data.strategy == "memory_mapped":
+        # Once, before anybody maps it; the run folder is on a disk that all ranks see, as for checkpoints.
+        on_rank_0(lambda: write_text_file(data, folder), "the text cannot be written to the run folder")
+    with all_or_none():
+        return load(data, folder)
 
 
 def create_distributed_dataloader(

@@ -1,14 +1,21 @@
-"""The models, small enough to train on a CPU. Nothing here knows of ranks."""
+"""The models, small enough to train on a CPU; the wrapper that trains one on several ranks; the optimizer."""
+
+# mypy: allow-untyped-calls
 
 from __future__ import annotations
 
-from typing import cast
+import importlib
+import inspect
+import math
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
-from config import Config, Model
+from config import Config, Model, Optimizer, TrainerError
 from data import Material
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
 
 
 def create_model(config: Config, material: Material) -> nn.Module:
@@ -20,32 +27,6 @@ def create_model(config: Config, material: Material) -> nn.Module:
     return DigitClassifier(config.model, material.outputs)
 
 
-class Block(nn.Module):
-    """One transformer layer: causal attention, then a feed-forward network."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        width = model.width
-        self.heads = model.heads
-        self.before_attention = nn.LayerNorm(width)
-        self.project_in = nn.Linear(width, 3 * width)
-        self.project_out = nn.Linear(width, width)
-        self.feed_forward = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-        self.dropout = nn.Dropout(model.dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        batch, length, width = x.shape
-        projected = self.project_in(self.before_attention(x))
-        query, key, value = projected.view(batch, length, 3, self.heads, width // self.heads).permute(
-            2, 0, 3, 1, 4
-        )
-        attended = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.dropout(self.project_out(attended.transpose(1, 2).reshape(batch, length, width)))
-        return cast(Tensor, x + self.dropout(self.feed_forward(x)))
-
-
 class ByteTransformer(nn.Module):
     """Predicts each next byte from the bytes before it."""
 
@@ -53,20 +34,32 @@ class ByteTransformer(nn.Module):
         super().__init__()
         self.byte = nn.Embedding(256, model.width)
         self.position = nn.Embedding(context, model.width)
-        self.blocks = nn.Sequential(*(Block(model) for _ in range(model.layers)))
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                model.width,
+                model.heads,
+                4 * model.width,
+                model.dropout,
+                "gelu",
+                batch_first=True,
+                norm_first=True,
+            )
+            for _ in range(model.layers)
+        )
         self.head = nn.Sequential(nn.LayerNorm(model.width), nn.Linear(model.width, 256))
         self.checkpoint_activations = model.checkpoint_activations
 
     def forward(self, inputs: Tensor) -> Tensor:
-        positions = torch.arange(inputs.shape[1], device=inputs.device)
-        x = self.byte(inputs) + self.position(positions)
+        length = inputs.shape[1]
+        x = self.byte(inputs) + self.position(torch.arange(length, device=inputs.device))
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=inputs.device)
         for block in self.blocks:
             if self.checkpoint_activations and self.training:
                 # Keeps what goes in, and computes the rest again in backward. The reentrant variant would hide
                 # the parameters from DDP, which has to see each of them once in the graph.
-                x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)
+                x = torch.utils.checkpoint.checkpoint(block, x, mask, is_causal=True, use_reentrant=False)
             else:
-                x = block(x)
+                x = block(x, mask, is_causal=True)
         return cast(Tensor, self.head(x))
 
 
@@ -110,3 +103,79 @@ class DigitClassifier(nn.Module):
 def _norm(model: Model) -> nn.Module:
     """Group normalisation looks at one sample; batch normalisation at those of its rank, unless it is synchronised."""
     return nn.BatchNorm2d(model.width) if model.norm == "batch" else nn.GroupNorm(model.heads, model.width)
+
+
+# --- In DistributedDataParallel -------------------------------------------------------------------------------
+
+# The name since torch 2.13, and the one before.
+_PARAMETERS = inspect.signature(DistributedDataParallel).parameters
+_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"
+
+
+def wrap(model: nn.Module, config: Config, device: torch.device) -> DistributedDataParallel:
+    """Give every rank the weights of rank 0, and have each backward average the gradients over the ranks."""
+    ddp = config.ddp
+    if config.train.precision == "float16" and device.type != "cuda":
+        raise TrainerError("train.precision=float16 needs a GPU; on a CPU, use bfloat16")
+    if ddp.sync_batch_norm:
+        if device.type != "cuda":
+            raise TrainerError("ddp.sync_batch_norm needs GPUs: torch has no SyncBatchNorm for CPUs")
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    buffers: Any = {_BUFFERS: ddp.broadcast_buffers}
+    # Onto the device before the wrap, and the optimizer after it: both keep references to the parameters.
+    wrapped = DistributedDataParallel(
+        model.to(device),
+        device_ids=[device.index] if device.type == "cuda" else None,
+        bucket_cap_mb=ddp.bucket_cap_mb,
+        find_unused_parameters=ddp.find_unused_parameters,
+        static_graph=ddp.static_graph,
+        gradient_as_bucket_view=ddp.gradient_as_bucket_view,
+        **buffers,
+    )
+    if ddp.communication_hook == "float16":
+        hooks = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
+        wrapped.register_comm_hook(None, hooks.fp16_compress_hook)  # None: the default process group
+    if config.model.compile:
+        # In place and after the wrap: names stay as they are, and the compiler breaks the graph where DDP
+        # sends a bucket, so that communication still overlaps with backward.
+        wrapped.compile()
+    return wrapped
+
+
+# --- The optimizer, and its learning rate over time -----------------------------------------------------------
+
+
+def create_optimizer(parameters: Iterable[nn.Parameter], optimizer: Optimizer) -> torch.optim.Optimizer:
+    """AdamW or SGD."""
+    if optimizer.name == "sgd":
+        return torch.optim.SGD(
+            parameters, optimizer.lr, momentum=optimizer.momentum, weight_decay=optimizer.weight_decay
+        )
+    return torch.optim.AdamW(parameters, optimizer.lr, weight_decay=optimizer.weight_decay)
+
+
+def create_schedule(steps: torch.optim.Optimizer, optimizer: Optimizer, total: int) -> LambdaLR:
+    """Rises in a line for ``warm_up`` steps; then stays, or falls along a cosine to zero after ``total`` steps."""
+
+    def factor(step: int) -> float:
+        if step < optimizer.warm_up:
+            return (step + 1) / optimizer.warm_up
+        if optimizer.schedule == "constant":
+            return 1.0
+        done = (step - optimizer.warm_up) / max(1, total - optimizer.warm_up)
+        return 0.5 + 0.5 * math.cos(math.pi * min(1.0, done))
+
+    return LambdaLR(steps, factor)
+
+
+def planned_steps(config: Config, samples: int, world_size: int) -> int:
+    """Optimizer steps of the whole run; about so many, where streams are cut differently on each rank."""
+    together = config.data.batch_size * world_size
+    batches = samples // together if config.data.uneven == "drop" else math.ceil(samples / together)
+    if not batches:
+        raise TrainerError(
+            f"{samples} training samples are less than one batch of {config.data.batch_size} on each of {world_size} "
+            "ranks; use data.uneven=pad or a smaller data.batch_size"
+        )
+    steps = math.ceil(batches / config.train.accumulation)
+    return config.train.epochs * min(steps, config.train.steps or steps)

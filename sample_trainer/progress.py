@@ -18,7 +18,7 @@ import torch.distributed as dist
 from components import Counters, Position, checksum
 from config import Config, Evaluation, TrainerError
 from distributed import verify_weight_sync
-from metrics import Kind, RunFolder
+from run_folder import Kind, RunFolder
 from torch import Tensor, nn
 
 log = logging.getLogger("trainer")

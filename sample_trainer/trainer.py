@@ -7,10 +7,10 @@
 
 The trainer with its loop, then one rank's life. What it calls lies beside it:
 
-    config.py, config_file.py    what can be set             distributed.py   joining, averaging, comparing
-    data.py, loading.py          the data, and whose it is   windows.py       what makes one step; when all stop
-    models.py, wrapping.py       the model, and DDP          checkpoints.py   saving and resuming
-    optimization.py              the optimizer               progress.py      what is measured and written down
+    config.py, config_file.py    what can be set              distributed.py   joining, averaging, comparing
+    data.py, loading.py          the data, and whose it is    windows.py       what makes one step; when all stop
+    models.py                    the model, DDP, optimizer    checkpoints.py   saving and resuming: components.py is
+    progress.py, run_folder.py   what is measured, where                       what, checkpoint_files.py where
 """
 # mypy: allow-untyped-calls
 # (torch leaves DistributedDataParallel.train and Tensor.backward untyped)
@@ -26,26 +26,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-import checkpoints
 import torch
 import torch.distributed as dist
-from command_line import errors_printed_once, read_command_line
+from checkpoints import Checkpoints
 from components import Position, components_of, seed_generators
-from config import Config
+from config import Config, errors_printed_once
+from config_file import read_command_line
 from data import IGNORED, Material
 from distributed import reduce_mean, reduce_sums, set_up, shut_down, sync_gradients, verify_weight_sync
-from loading import Batch, Dispatcher, Loader, create_distributed_dataloader
-from models import create_model
-from optimization import create_optimizer, create_schedule, planned_steps
-from preparation import choose_folder, leave_summary, open_run, prepare_data
+from loading import Batch, Dispatcher, Loader, create_distributed_dataloader, prepare_data
+from models import create_model, create_optimizer, create_schedule, planned_steps, wrap
 from progress import Meter, Progress
-from saver import Saver
+from run_folder import choose_folder, leave_summary, open_run
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.functional import cross_entropy
 from windows import Counts, Window, catch_up, joined_windows, windows
-from wrapping import wrap
 
 __all__ = [
     "DDPTrainer",
@@ -64,8 +61,7 @@ class DDPTrainer:
     def __init__(
         self, config: Config, material: Material, model: nn.Module, device: torch.device, folder: Path
     ) -> None:
-        self.config, self.device, self.checkpoints = config, device, folder / "checkpoints"
-        self.texts = {"vocabulary.json": material.vocabulary}  # saved beside the weights
+        self.config, self.device = config, device
         self.model = wrap(model, config, device)
         self.optimizer = create_optimizer(self.model.parameters(), config.optimizer)
         self.planned = planned_steps(config, len(material.training), dist.get_world_size())
@@ -86,9 +82,14 @@ class DDPTrainer:
         self.counts = Counts(device)
         self.meter = Meter(self.bare_model, self.position, self.progress, device)
         buffers = config.ddp.broadcast_buffers
-        self.components = components_of(self.bare_model, self.replicated, self.place, device, buffers)
         self.saved_at, self.save_every = -1, config.checkpoint.every or sys.maxsize
-        self.saver = Saver(asynchronous=config.checkpoint.asynchronous)
+        self.checkpoints = Checkpoints(
+            folder / "checkpoints",
+            components_of(self.bare_model, self.replicated, self.place, device, buffers),
+            {"vocabulary.json": material.vocabulary},
+            keep=config.checkpoint.keep,
+            asynchronous=config.checkpoint.asynchronous,
+        )
 
     @property
     def bare_model(self) -> nn.Module:
@@ -228,17 +229,16 @@ class DDPTrainer:
         if self.saved_at == self.position.step and not best:
             return
         with self.meter.timed("checkpoint"):
-            step, keep = self.position.step, self.config.checkpoint.keep
-            folder, texts = self.checkpoints, self.texts
-            self.saver.save(checkpoints.prepare(folder, step, self.components, keep, best=best, texts=texts))
-        self.saved_at = step
+            self.checkpoints.save(self.position.step, best=best)
+        self.saved_at = self.position.step
         self.meter.note("checkpoint", best=best)
         self.meter.restart()
 
     def load_checkpoint(self) -> bool:
         """Go on from the newest checkpoint of the run folder; False where it is that of a run that is complete."""
-        if checkpoints.find(self.checkpoints) is None:
-            log.warning("no checkpoint in %s: starts at step 0", self.checkpoints)
+        newest = self.checkpoints.newest()
+        if newest is None:
+            log.warning("no checkpoint in %s: starts at step 0", self.checkpoints.folder)
             return True
         # DDP lays out its buckets anew after its first backward, and sums depend on the layout in their last bit.
         # So that the first step is the one that would have been, the first backward is one of nothing.
@@ -246,7 +246,7 @@ class DDPTrainer:
         self.optimizer.zero_grad()
         # What follows differs for each rank, also where another number of ranks keeps it from being restored.
         seed_generators(self.config.train.seed + dist.get_rank() + 1_000_003 * dist.get_world_size())
-        checkpoints.load_latest(self.checkpoints, self.components, self.texts)
+        self.checkpoints.load(newest)
         self.saved_at = self.position.step
         return self.progress.tell_resumed(self.position, self.config)
 
@@ -269,12 +269,12 @@ def train(config: Config, device: torch.device) -> None:
     if config.checkpoint.resume and not trainer.load_checkpoint():
         return
     begun = trainer.position.step
-    checkpoints.begin(trainer.checkpoints, begun)
+    trainer.checkpoints.begin(begun)
     with open_run(config, folder, device, trainer.planned, begun) as trainer.meter.run:
         loss = trainer.train(training, held_out)
         leave_summary(folder, device, trainer.meter.summary(loss, len(material.held_out)))
         trainer.save_checkpoint()
-        trainer.saver.finish()
+        trainer.checkpoints.finish()
 
 
 @record

@@ -12,9 +12,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "sample_trainer"))
 
-import checkpoints
 import torch
 import torch.distributed as dist
+from checkpoints import Checkpoints
 from components import (
     Component,
     Kind,
@@ -25,6 +25,7 @@ from components import (
     model_component,
     random_component,
 )
+from config import TrainerError
 from torch import nn
 
 CPU = torch.device("cpu")
@@ -57,6 +58,9 @@ class Training:
             "random": random_component(CPU),
         }
 
+    def checkpoints(self, folder: Path, **options: Any) -> Checkpoints:
+        return Checkpoints(folder, self.components(), **options)
+
     def draws(self) -> list[float]:
         return [random.random(), float(torch.rand(()))]
 
@@ -70,7 +74,7 @@ def refused(act: Callable[[], object]) -> str:
     """What it says on this rank, or that it said nothing."""
     try:
         act()
-    except checkpoints.CheckpointError as error:
+    except TrainerError as error:
         return str(error)
     return "went on"
 
@@ -84,14 +88,14 @@ def on_rank_0(act: Callable[[], object]) -> None:
 def save_and_resume(folder: Path) -> dict[str, Any]:
     """Everything is as it was, on every rank."""
     one = Training()
-    checkpoints.save(checkpoints.prepare(folder, 2, one.components(), texts={"vocabulary.json": "{}"}))
+    one.checkpoints(folder, texts={"vocabulary.json": "{}"}).save(2)
     saved, drawn = one.states(), one.draws()
     other = Training()
     with torch.no_grad():
         other.model[0].weight.zero_()
     other.draws()
     other.position.step = 0
-    step = checkpoints.load_latest(folder, other.components())
+    step = other.checkpoints(folder).load_newest()
     averages = float(other.model[1].running_mean[0]) - float(one.model[1].running_mean[0])
     return {
         "step": step,
@@ -108,39 +112,39 @@ def differ(folder: Path, change: Callable[[Training], object]) -> str:
     if dist.get_rank() == 1:
         with torch.no_grad():
             change(one)
-    return refused(lambda: checkpoints.save(checkpoints.prepare(folder, 3, one.components())))
+    return refused(lambda: one.checkpoints(folder).save(3))
 
 
 def own_buffers(folder: Path) -> bool:
     """Buffers that DDP does not broadcast are each rank's own."""
     one = Training()
-    parts = {**one.components(), "buffers": buffers_component(one.model)}
-    checkpoints.save(checkpoints.prepare(folder, 2, parts))
+    checkpoints = Checkpoints(folder, {**one.components(), "buffers": buffers_component(one.model)})
+    checkpoints.save(2)
     before = checksum(one.model.state_dict())
     one.model[1].running_mean.zero_()
-    checkpoints.load(folder / "step-00000002", parts)
+    checkpoints.load(folder / "step-00000002")
     return checksum(one.model.state_dict()) == before
 
 
 def asynchronous(folder: Path) -> dict[str, Any]:
     """What is written is the state of the moment, whatever becomes of it meanwhile."""
-    from saver import Saver
-
-    one, saver = Training(), Saver(asynchronous=True)
+    one = Training()
+    checkpoints = one.checkpoints(folder, asynchronous=True)
     saved = checksum(one.model.state_dict())
-    saver.save(checkpoints.prepare(folder, 2, one.components()))
+    checkpoints.save(2)
     with torch.no_grad():
         one.model[0].weight.zero_()
-    saver.save(checkpoints.prepare(folder, 3, one.components()))
-    saver.finish()
+    checkpoints.save(3)
+    checkpoints.finish()
     whole = sorted(path.name for path in folder.iterdir())
-    checkpoints.load(folder / "step-00000002", one.components())
+    checkpoints.load(folder / "step-00000002")
     on_rank_0(lambda: (folder.parent / "a file").write_text(""))
-    saver.save(checkpoints.prepare(folder.parent / "a file", 4, one.components()))
+    unwritable = one.checkpoints(folder.parent / "a file", asynchronous=True)
+    unwritable.save(4)
     return {
         "equal": checksum(one.model.state_dict()) == saved if dist.get_rank() == 0 else True,
         "whole": whole,
-        "failed": refused(saver.finish),
+        "failed": refused(unwritable.finish),
     }
 
 
@@ -163,7 +167,7 @@ def forge(checkpoint: Path, name: str, state: Any) -> None:
 def damaged(good: Path, folder: Path, damage: Callable[[Path], object]) -> str:
     """Loading a copy to which something was done."""
     on_rank_0(lambda: (shutil.copytree(good, folder), damage(folder / "step-00000002")))
-    return refused(lambda: checkpoints.load_latest(folder, Training().components()))
+    return refused(lambda: Training().checkpoints(folder).load_newest())
 
 
 def cases(place: Path) -> dict[str, Any]:
@@ -178,16 +182,14 @@ def cases(place: Path) -> dict[str, Any]:
     )
     answers["after differences"] = sorted(path.name for path in good.iterdir())
     answers["asynchronous"] = asynchronous(place / "asynchronous")
-    answers["later"] = refused(lambda: checkpoints.begin(good, 1))
-    answers["no folder"] = refused(lambda: checkpoints.begin(place / "a file", 1))
-    answers["unwritable"] = refused(
-        lambda: checkpoints.save(checkpoints.prepare(place / "a file", 4, Training().components()))
-    )
-    answers["nothing there"] = checkpoints.load_latest(place / "nothing", Training().components())
-    answers["missing"] = refused(lambda: checkpoints.load(place / "nothing", Training().components()))
-    answers["other model"] = refused(lambda: checkpoints.load_latest(good, Training(width=5).components()))
-    more = {**Training().components(), "scaler": component(Kind.REPLICATED, Position())}
-    answers["lacks"] = refused(lambda: checkpoints.load_latest(good, more))
+    answers["later"] = refused(lambda: Training().checkpoints(good).begin(1))
+    answers["no folder"] = refused(lambda: Training().checkpoints(place / "a file").begin(1))
+    answers["unwritable"] = refused(lambda: Training().checkpoints(place / "a file").save(4))
+    answers["nothing there"] = Training().checkpoints(place / "nothing").load_newest()
+    answers["missing"] = refused(lambda: Training().checkpoints(good).load(place / "nothing"))
+    answers["other model"] = refused(lambda: Training(width=5).checkpoints(good).load_newest())
+    more = Checkpoints(good, {**Training().components(), "scaler": component(Kind.REPLICATED, Position())})
+    answers["lacks"] = refused(more.load_newest)
     answers["no manifest"] = damaged(good, place / "bad1", lambda one: (one / "manifest.json").unlink())
     answers["corrupt"] = damaged(good, place / "bad2", lambda one: (one / "optimizer.pt").write_bytes(b""))
     answers["forged"] = damaged(good, place / "bad3", lambda one: forge(one, "model.pt", {"a": Evil()}))
@@ -201,7 +203,7 @@ def main() -> None:
     place = Path(sys.argv[1])
     if len(sys.argv) > 2:  # another number of ranks goes on from what is there
         one = Training()
-        answers: dict[str, Any] = {"step": checkpoints.load_latest(place / "good", one.components())}
+        answers: dict[str, Any] = {"step": one.checkpoints(place / "good").load_newest()}
         answers["position"] = one.position.state_dict()
     else:
         answers = cases(place)

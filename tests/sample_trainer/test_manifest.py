@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.sample_trainer.bundled import module
 
-manifest = module("manifest")
+manifest = module("checkpoint_files")
 
 GOOD: dict[str, Any] = {
     "format": 1,

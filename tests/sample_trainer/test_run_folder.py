@@ -10,14 +10,14 @@ import pytest
 
 from tests.sample_trainer.bundled import FOLDER, module
 
-metrics = module("metrics")
+run_folder = module("run_folder")
 TrainerError = module("config").TrainerError
 
 HOLDS = """
 import os, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from metrics import claim
+from run_folder import claim
 claim(Path(sys.argv[2]))
 if not os.fork():
     print(os.getpid(), flush=True)  # the child has let go of the folder
@@ -42,12 +42,12 @@ def holder(tmp_path) -> Iterator[tuple[int, int]]:
 
 def test_a_second_run_is_refused(holder, tmp_path):
     with pytest.raises(TrainerError, match="another run is training in"):
-        metrics.claim(tmp_path)
+        run_folder.claim(tmp_path)
 
 
 def test_a_folder_is_free_when_its_process_is_gone_though_a_worker_lives(holder, tmp_path):
     process, child = holder
     os.kill(process, signal.SIGKILL)
     os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
-    metrics.claim(tmp_path)
+    run_folder.claim(tmp_path)
     os.kill(child, 0)

@@ -12,14 +12,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "sample_trainer"))
 
-import exchange
 import torch
 import torch.distributed as dist
 import trainer
-from checkpoints import _pack, _unpack
 from config_file import read_config
 from data import IGNORED
-from distributed import set_up, shut_down
+from distributed import gather, pack, set_up, shut_down, unpack
 from torch.nn.functional import cross_entropy
 
 CONTEXT, TRAINING, HELD_OUT = 8, 49, 7
@@ -109,9 +107,9 @@ def run(number, words):
     evaluated = one.train(training, held_out)
     difference = trainer.verify_weight_sync(one.bare_model)
     one.save_checkpoint()  # compares all of the state between the ranks
-    every = exchange.gather(_pack([one.taken, difference]))
+    every = gather(pack([one.taken, difference]))
     if dist.get_rank() == 0:
-        every, differences = zip(*(_unpack(each) for each in every), strict=True)
+        every, differences = zip(*(unpack(each) for each in every), strict=True)
         print(json.dumps(judged(one, material, evaluated, every) | {"words": words}), flush=True)
         assert not any(differences)
 

@@ -3,9 +3,10 @@
     runs/20260103-120000-trainer/
         run.json          what was started, how, and how it ended
         metrics.jsonl     one object on each line: a logged step, an evaluation, a checkpoint
+        rank<R>.json      what each rank has come to
         checkpoints/      see checkpoints.py
 
-Rank 0 alone writes: what it writes is the same on every rank, since it was averaged over them.
+Rank 0 alone writes the first two: what it writes is the same on every rank, since it was averaged over them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -21,9 +23,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from config import TrainerError
+import torch
+import torch.distributed as dist
+from config import Config, TrainerError
+from distributed import all_or_none, on_rank_0
 
 Kind = Literal["step", "evaluation", "checkpoint"]
+
+
+def choose_folder(config: Config) -> Path:
+    """The run folder. Its name holds the time, so that one rank chooses it for all."""
+
+    def choose() -> bytes:
+        folder = Path(config.run.folder) if config.run.folder else new_folder(config.run.name)
+        folder.mkdir(parents=True, exist_ok=True)
+        claim(folder)
+        return str(folder).encode()
+
+    return Path(on_rank_0(choose, "the run folder cannot be created").decode())
 
 
 def new_folder(name: str, root: Path = Path("runs")) -> Path:
@@ -68,13 +85,6 @@ def claim(folder: Path) -> None:
     raise TrainerError(f"another run is training in {folder}; wait for its end, or choose another run.folder")
 
 
-def machine() -> str | None:
-    """What tells this machine, since it was started, from all others; None where the system does not say."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return None
-
-
 class RunFolder:
     """Writes run.json and metrics.jsonl of one run."""
 
@@ -83,17 +93,11 @@ class RunFolder:
 
         Args:
             folder: exists already, maybe with an earlier part of the same run.
-            facts: name, world_size, device, backend, torch, machine, steps, config: see ``preparation.py``.
+            facts: what run.json says besides how it goes.
         """
         self._file = folder / "metrics.jsonl"
         self._run = folder / "run.json"
-        self._facts = {
-            **facts,
-            "started": _now(),
-            "command": sys.argv,
-            "finished": None,
-            "status": "running",
-        }
+        self._facts = {**facts, "started": _now(), "command": sys.argv, "finished": None, "status": "running"}
         self.failure: TrainerError | None = None
         """Why nothing has been written since. Kept until all ranks can be told: alone, rank 0 would leave them."""
         self.ending = "finished"
@@ -103,15 +107,9 @@ class RunFolder:
 
     def rewind(self, step: int) -> None:
         """Forget what came after this step: a run that goes on from a checkpoint measures it again."""
-        if not self._file.exists():
-            return
-        with self._failures_kept():
-            self._keep_until(step)
-
-    def _keep_until(self, step: int) -> None:
-        lines = self._file.read_text(errors="replace").splitlines()
-        kept = [line for line in lines if (taken := _step_of(line)) is not None and taken <= step]
-        write_text(self._file, "".join(f"{line}\n" for line in kept))
+        with self._failures_kept(), suppress(FileNotFoundError):
+            lines = self._file.read_text(errors="replace").splitlines()
+            write_text(self._file, "".join(f"{line}\n" for line in lines if 0 <= _step_of(line) <= step))
 
     def add(self, kind: Kind, step: int, epoch: int, values: Mapping[str, Any]) -> None:
         """Append one line, whole: somebody may be reading."""
@@ -132,25 +130,17 @@ class RunFolder:
         except OSError as error:
             self.failure = TrainerError(f"{self._file} cannot be written: {error.strerror}")
 
-    def finish(self) -> None:
-        """Say that it came to its end.
+    def end(self, error: BaseException | None = None) -> None:
+        """Say how it ended: as it should, "stopped" (Ctrl-C), "failed: ..."; killed, it says nothing.
 
         Raises:
-            TrainerError: something could not be written.
+            TrainerError: something could not be written, of a run without an error.
             OSError: this could not.
         """
-        if self.failure:
+        if error is None and self.failure:
             raise self.failure
-        self._end(self.ending)
-
-    def fail(self, error: BaseException) -> None:
-        """Say how it ended, if the disk still takes it: "stopped" (Ctrl-C), "failed: ..."; killed, it says nothing."""
-        message = str(error).partition("\n")[0]
-        stopped = isinstance(error, KeyboardInterrupt)
-        with suppress(OSError):
-            self._end("stopped" if stopped else f"failed: {type(error).__name__}: {message}")
-
-    def _end(self, status: str) -> None:
+        failed = f"failed: {type(error).__name__}: {error}".partition("\n")[0] if error else self.ending
+        status = "stopped" if isinstance(error, KeyboardInterrupt) else failed
         self._facts |= {"finished": _now(), "status": status}
         self._write_run()
         if self._board:
@@ -158,6 +148,60 @@ class RunFolder:
 
     def _write_run(self) -> None:
         write_text(self._run, json.dumps(self._facts, indent=2) + "\n")
+
+
+@contextmanager
+def open_run(
+    config: Config, folder: Path, device: torch.device, steps: int, begun: int = 0
+) -> Iterator[RunFolder | None]:
+    """The run folder's files while the run lasts; on rank 0. What cannot be written ends all ranks.
+
+    Args:
+        steps: planned in all.
+        begun: the step at which it begins; what an earlier part of it measured after that is forgotten.
+    """
+    facts = {
+        "name": config.run.name,
+        "world_size": dist.get_world_size(),
+        "device": device.type,
+        "backend": dist.get_backend(),
+        "torch": torch.__version__,
+        "machine": _machine(),
+        "steps": steps,
+        "config": config.as_dict(),
+    }
+    opened: list[RunFolder] = []
+    # Where rank 0 cannot write, the others have to hear of it.
+    on_rank_0(
+        lambda: opened.append(RunFolder(folder, facts, tensorboard=config.run.tensorboard)),
+        "the run folder cannot be written",
+    )
+    run = opened[0] if opened else None
+    if run and begun:
+        run.rewind(begun)
+    try:
+        yield run
+    except BaseException as error:
+        with suppress(OSError):  # if the disk still takes it
+            if run:
+                run.end(error)
+        raise
+    on_rank_0(lambda: run.end() if run else None, "the run folder cannot be written")
+
+
+def leave_summary(folder: Path, device: torch.device, values: Mapping[str, Any]) -> None:
+    """Each rank's own rank<R>.json: whoever compares ranks, compares these."""
+    summary = {
+        "rank": dist.get_rank(),
+        "world_size": dist.get_world_size(),
+        "backend": dist.get_backend(),
+        "device": str(device),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        **values,
+    }
+    with all_or_none():
+        write_text(folder / f"rank{dist.get_rank()}.json", json.dumps(summary))
 
 
 def write_text(path: Path, text: str) -> None:
@@ -170,13 +214,19 @@ def write_text(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def _step_of(line: str) -> int | None:
-    """The step that a line of metrics.jsonl is of; None for half a line, as a full disk leaves it."""
+def _step_of(line: str) -> int:
+    """The step that a line of metrics.jsonl is of; -1 for half a line, as a full disk leaves it."""
     try:
-        step = json.loads(line)["step"]
+        return int(json.loads(line)["step"])
     except (ValueError, LookupError, TypeError):
-        return None
-    return step if isinstance(step, int) else None
+        return -1
+
+
+def _machine() -> str | None:
+    """What tells this machine, since it was started, from all others; None where the system does not say."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return None
 
 
 def _now() -> str:
