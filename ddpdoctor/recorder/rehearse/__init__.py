@@ -46,8 +46,7 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     import torch
 
     from . import (
-        cuda_attributes,
-        cuda_bindings,
+        cuda,
         device_mode,
         functional_collectives,
         gpu_only,
@@ -57,7 +56,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         process_groups,
         random_streams,
         save_and_load,
-        saved_tensors,
         simulated_hosts,
         sync_batchnorm,
         tensor_methods,
@@ -70,8 +68,7 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     devices = Devices(record, simulated_hosts.Host())
     mode = device_mode.Placement(devices)
     streams = Streams(devices, note)
-    cuda_bindings.install(devices, streams, patches)
-    cuda_attributes.install(mode, streams, patches, note)
+    cuda.install(mode, streams, patches, note)
     tensor_methods.install(mode, patches)
     random_streams.install(mode, patches)
     precision.install(mode, patches)
@@ -85,7 +82,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         imagined_collectives.install(groups, patches, note)
     process_groups.Groups(devices, note).install(patches)
     functional_collectives.install(patches)
-    saved_tensors.install(mode, patches)
     device_mode.install(mode, patches)
 
 

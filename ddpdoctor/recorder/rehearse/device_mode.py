@@ -7,12 +7,14 @@ function of torch calls in turn runs below the mode, on CPU tensors that look li
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils import checkpoint
 from torch.utils._device import _device_constructors
 
 from ..traceback_frames import leave_out
@@ -147,6 +149,7 @@ def install(placement: Placement, patches: Patches) -> None:
     patches.on_undo(lambda: _leave(placement))
     _follow_threads(placement, patches)
     _follow_backward(placement, patches)
+    _follow_saved_tensors(placement, patches)
 
 
 def _leave(placement: Placement) -> None:
@@ -201,3 +204,31 @@ def _gpu_below(placement: Placement, outputs: Any) -> int | None:
     """The GPU of the loss; an outer backward's where it has no tensor of its own."""
     gpu = next((placement.devices.of(output) for output in _tensors(outputs)), None)
     return placement.devices.thread.unmarked if gpu is None else gpu
+
+
+def _follow_saved_tensors(placement: Placement, patches: Patches) -> None:
+    """Hooks on tensors saved for backward run inside a torch function; what activation checkpoints compare, too."""
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    original = hooks.__init__
+
+    def init(context: Any, pack_hook: Callable[..., Any], unpack_hook: Callable[..., Any]) -> None:
+        original(context, _under(placement, pack_hook), _under(placement, unpack_hook))
+
+    patches.set(hooks, "__init__", init)
+    # A result is saved before it is marked and recomputed after: its device is no sign of anything.
+    tests = checkpoint._allowed_determinism_checks_to_fns
+    default = tests.get("default")
+    if default is not None:
+        tests["default"] = lambda tensor: {"shape": tensor.shape, "dtype": tensor.dtype}
+        patches.on_undo(lambda: tests.update(default=default))
+
+
+def _under(placement: Placement, hook: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(hook)
+    def run(*args: Any) -> Any:
+        if placement in mode_stack():
+            return plain(hook, args)
+        with placement:
+            return plain(hook, args)
+
+    return run

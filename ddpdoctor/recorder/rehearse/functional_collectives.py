@@ -23,9 +23,9 @@ def install(patches: Patches) -> None:
     if not torch.distributed.is_available():
         return
     library: Any = torch.library.Library(_LIBRARY, "IMPL")  # type: ignore[no-untyped-call]
-    for kernel in _KERNELS:
-        if hasattr(getattr(torch.ops, _LIBRARY), kernel.__name__):
-            library.impl(kernel.__name__, kernel, "CPU")
+    for name, kernel in _KERNELS.items():
+        if hasattr(getattr(torch.ops, _LIBRARY), name):
+            library.impl(name, kernel, "CPU")
     _registered.append(library)
     patches.on_undo(lambda: _registered.pop()._destroy())
 
@@ -42,48 +42,31 @@ def _with(opts: Any, operation: str) -> Any:
     return opts
 
 
-def all_reduce_(input: Tensor, reduce_op: str, group_name: Any) -> Tensor:
-    """In place."""
+def _all_reduce_(input: Tensor, reduce_op: str, group_name: Any) -> Tensor:
     opts = _with(torch._C._distributed_c10d.AllreduceOptions(), reduce_op)
     _group(group_name).allreduce([input], opts).wait()
     return input
 
 
-def all_reduce(input: Tensor, reduce_op: str, group_name: Any) -> Tensor:
-    """Into a tensor of its own."""
-    return all_reduce_(input.clone(memory_format=torch.contiguous_format), reduce_op, group_name)
+def _broadcast_(input: Tensor, src: int, group_name: Any) -> Tensor:
+    opts = torch._C._distributed_c10d.BroadcastOptions()
+    opts.rootRank = src
+    _group(group_name).broadcast([input], opts).wait()
+    return input
 
 
-def all_reduce_coalesced_(inputs: Sequence[Tensor], reduce_op: str, group_name: Any) -> list[Tensor]:
-    """Of several, in place."""
-    return [all_reduce_(input, reduce_op, group_name) for input in inputs]
-
-
-def all_reduce_coalesced(inputs: Sequence[Tensor], reduce_op: str, group_name: Any) -> list[Tensor]:
-    """Of several."""
-    return [all_reduce(input, reduce_op, group_name) for input in inputs]
-
-
-def all_gather_into_tensor_out(input: Tensor, group_size: int, group_name: Any, *, out: Tensor) -> Tensor:
+def _all_gather_out(input: Tensor, group_size: int, group_name: Any, *, out: Tensor) -> Tensor:
     """Along the first dimension, into a tensor that is there."""
     _group(group_name)._allgather_base(out, input.contiguous()).wait()
     return out
 
 
-def all_gather_into_tensor(input: Tensor, group_size: int, group_name: Any) -> Tensor:
-    """Along the first dimension."""
+def _all_gather(input: Tensor, group_size: int, group_name: Any) -> Tensor:
     shape = (input.shape[0] * group_size, *input.shape[1:]) if input.dim() else (group_size,)
-    return all_gather_into_tensor_out(input, group_size, group_name, out=input.new_empty(shape))
+    return _all_gather_out(input, group_size, group_name, out=input.new_empty(shape))
 
 
-def all_gather_into_tensor_coalesced(
-    inputs: Sequence[Tensor], group_size: int, group_name: Any
-) -> list[Tensor]:
-    """Of several."""
-    return [all_gather_into_tensor(input, group_size, group_name) for input in inputs]
-
-
-def reduce_scatter_tensor_out(
+def _reduce_scatter_out(
     input: Tensor, reduce_op: str, group_size: int, group_name: Any, *, out: Tensor
 ) -> Tensor:
     """Along the first dimension, into a tensor that is there."""
@@ -92,45 +75,42 @@ def reduce_scatter_tensor_out(
     return out
 
 
-def reduce_scatter_tensor(input: Tensor, reduce_op: str, group_size: int, group_name: Any) -> Tensor:
-    """Along the first dimension."""
+def _reduce_scatter(input: Tensor, reduce_op: str, group_size: int, group_name: Any) -> Tensor:
     out = input.new_empty((input.shape[0] // group_size, *input.shape[1:]))
-    return reduce_scatter_tensor_out(input, reduce_op, group_size, group_name, out=out)
+    return _reduce_scatter_out(input, reduce_op, group_size, group_name, out=out)
 
 
-def reduce_scatter_tensor_coalesced(
-    inputs: Sequence[Tensor], reduce_op: str, group_size: int, group_name: Any
-) -> list[Tensor]:
-    """Of several."""
-    return [reduce_scatter_tensor(input, reduce_op, group_size, group_name) for input in inputs]
-
-
-def all_to_all_single(
+def _all_to_all_single(
     input: Tensor, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int], group_name: Any
 ) -> Tensor:
-    """Along the first dimension."""
     output = input.new_empty((sum(output_split_sizes), *input.shape[1:]))
     group = _group(group_name)
     group.alltoall_base(output, input.contiguous(), list(output_split_sizes), list(input_split_sizes)).wait()
     return output
 
 
-def broadcast_(input: Tensor, src: int, group_name: Any) -> Tensor:
-    """In place."""
-    opts = torch._C._distributed_c10d.BroadcastOptions()
-    opts.rootRank = src
-    _group(group_name).broadcast([input], opts).wait()
-    return input
+def _of_a_copy(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but not in place."""
+    return lambda input, *args: kernel(input.clone(memory_format=torch.contiguous_format), *args)
 
 
-def broadcast(input: Tensor, src: int, group_name: Any) -> Tensor:
-    """Into a tensor of its own."""
-    return broadcast_(input.clone(memory_format=torch.contiguous_format), src, group_name)
+def _of_each(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of several tensors."""
+    return lambda inputs, *args: [kernel(input, *args) for input in inputs]
 
 
-_KERNELS: tuple[Callable[..., Any], ...] = (
-    *(all_reduce, all_reduce_, all_reduce_coalesced, all_reduce_coalesced_),
-    *(all_gather_into_tensor, all_gather_into_tensor_out, all_gather_into_tensor_coalesced),
-    *(reduce_scatter_tensor, reduce_scatter_tensor_out, reduce_scatter_tensor_coalesced),
-    *(all_to_all_single, broadcast, broadcast_),
-)
+_KERNELS: dict[str, Callable[..., Any]] = {
+    "all_reduce_": _all_reduce_,
+    "all_reduce": _of_a_copy(_all_reduce_),
+    "all_reduce_coalesced_": _of_each(_all_reduce_),
+    "all_reduce_coalesced": _of_each(_of_a_copy(_all_reduce_)),
+    "all_gather_into_tensor": _all_gather,
+    "all_gather_into_tensor_out": _all_gather_out,
+    "all_gather_into_tensor_coalesced": _of_each(_all_gather),
+    "reduce_scatter_tensor": _reduce_scatter,
+    "reduce_scatter_tensor_out": _reduce_scatter_out,
+    "reduce_scatter_tensor_coalesced": _of_each(_reduce_scatter),
+    "all_to_all_single": _all_to_all_single,
+    "broadcast_": _broadcast_,
+    "broadcast": _of_a_copy(_broadcast_),
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -15,18 +16,6 @@ from .nccl import Collectives
 from .plain_calls import plain
 from .replaced_attributes import Patches
 
-_INIT = (
-    "backend",
-    "init_method",
-    "timeout",
-    "world_size",
-    "rank",
-    "store",
-    "group_name",
-    "pg_options",
-    "device_id",
-)
-_NEW = ("ranks", "timeout", "backend", "pg_options")
 _OF_THE_CPU = ("gloo", "mpi")
 """Backends that serve tensors on the CPU."""
 _KNOWN = ("", "undefined", "nccl", "gloo", "ucc")
@@ -82,7 +71,7 @@ class Groups:
     def _init(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def init_process_group(*args: Any, **kwargs: Any) -> None:
-            given = {**dict(zip(_INIT, args, strict=False)), **kwargs}
+            given = _by_name(original, args, kwargs)
             device = given.pop("device_id", None)
             if device is not None and (index := self._devices.index_of(device)) is not None:
                 self._devices.use(index)
@@ -97,7 +86,7 @@ class Groups:
     def _new(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def new_group(*args: Any, **kwargs: Any) -> Any:
-            given = {**dict(zip(_NEW, args, strict=False)), **kwargs}
+            given = _by_name(original, args, kwargs)
             given.pop("device_id", None)
             asked = given.get("backend") or torch.distributed.get_backend()
             group = plain(original, (), self._on_gloo(given))
@@ -128,6 +117,10 @@ class Groups:
         if name:
             _never_end(group)
             self._asked[name] = torch.distributed.Backend(asked) if asked != "undefined" else asked
+
+
+def _by_name(function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {**dict(zip(inspect.signature(function).parameters, args, strict=False)), **kwargs}
 
 
 def _is_known(backend: str) -> bool:
