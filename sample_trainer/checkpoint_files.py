@@ -18,11 +18,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from config import TrainerError
 
@@ -33,6 +33,8 @@ MOST_MANIFEST_BYTES = 1 << 20  # a thousand times what there is; a larger one is
 _FOLDER = re.compile(r"step-[0-9]{8,18}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+
+Write = Callable[[BinaryIO], object]
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Manifest:
 
 
 def write(
-    folder: Path, step: int, world_size: int, kinds: Mapping[str, str], files: Iterable[tuple[str, bytes]]
+    folder: Path, step: int, world_size: int, kinds: Mapping[str, str], files: Mapping[str, Write]
 ) -> Path:
     """Write one checkpoint.
 
@@ -71,8 +73,9 @@ def write(
     shutil.rmtree(part, ignore_errors=True)  # of a save that was killed
     part.mkdir(parents=True)
     try:
-        written = {name: _write_file(part / name, content) for name, content in files}
-        _write_file(part / MANIFEST, manifest_text(Manifest(step, world_size, kinds, written)))
+        written = {name: _write_file(part / name, fill) for name, fill in files.items()}
+        text = manifest_text(Manifest(step, world_size, kinds, written))
+        _write_file(part / MANIFEST, lambda file: file.write(text))
         sync_folder(part)
         if whole.exists():
             _require_same(whole, written)
@@ -87,7 +90,7 @@ def write(
 def point(folder: Path, pointer: str, checkpoint: Path) -> None:
     """Let ``latest`` or ``best`` name a checkpoint, from one moment to the next."""
     part = folder / f"{pointer}.part"
-    _write_file(part, f"{checkpoint.name}\n".encode())
+    _write_file(part, lambda file: file.write(f"{checkpoint.name}\n".encode()))
     part.replace(folder / pointer)
     sync_folder(folder)
 
@@ -123,12 +126,41 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-def _write_file(path: Path, content: bytes) -> File:
+class _Sink:
+    """A file that counts and digests what is written to it, and keeps an error for later: torch.save goes on after
+    one, and would raise another that says nothing of the disk."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.name = file.name
+        self.digest = hashlib.sha256()
+        self.size = 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write, if nothing has gone wrong so far."""
+        if self.error is None:
+            try:
+                self.file.write(data)
+            except OSError as error:
+                self.error = error
+        self.digest.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed once, when it is complete."""
+
+
+def _write_file(path: Path, fill: Write) -> File:
     with path.open("wb") as file:
-        file.write(content)
+        sink = _Sink(file)
+        fill(sink)  # type: ignore[arg-type]  # all of a file that writers use
+        if sink.error is not None:
+            raise sink.error
         file.flush()
         os.fsync(file.fileno())
-    return File(len(content), hashlib.sha256(content).hexdigest())
+    return File(sink.size, sink.digest.hexdigest())
 
 
 def _require_same(whole: Path, files: Mapping[str, File]) -> None:

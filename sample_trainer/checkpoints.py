@@ -7,15 +7,17 @@ How a checkpoint lies on the disk is in checkpoint_files.py.
 
 from __future__ import annotations
 
+import copy
 import logging
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import checkpoint_files as files
+import torch
 import torch.distributed as dist
 from checkpoint_files import Manifest
 from components import Component, Kind, State, on_cpu
@@ -88,9 +90,9 @@ class Checkpoints:
         self.finish()  # the one before
         self._failure = f"the checkpoint of step {step} cannot be written to {self.folder}"
         if self._thread is None:
-            on_rank_0(lambda: self._write(step, self._packed(states), best), self._failure)
+            on_rank_0(lambda: self._write(step, states, best), self._failure)
         elif dist.get_rank() == 0:
-            self._writing = self._thread.submit(self._write, step, list(self._packed(states)), best)
+            self._writing = self._thread.submit(self._write, step, copy.deepcopy(states), best)
 
     def finish(self) -> None:
         """Wait until the last one is complete; every rank calls it, at the end too.
@@ -106,14 +108,13 @@ class Checkpoints:
         if writing is not None:
             writing.result()
 
-    def _packed(self, states: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
-        """The files, one after the other: only a thread needs all of them at once."""
-        yield from ((f"{name}.pt", pack(state)) for name, state in states.items())
-        yield from self._texts.items()
-
-    def _write(self, step: int, packed: Iterable[tuple[str, bytes]], best: bool) -> None:
+    def _write(self, step: int, states: Mapping[str, Any], best: bool) -> None:
+        contents: dict[str, files.Write] = {
+            **{f"{name}.pt": partial(torch.save, state) for name, state in states.items()},
+            **{name: partial(_write_text, text) for name, text in self._texts.items()},
+        }
         kinds = {name: component.kind.value for name, component in self._components.items()}
-        whole = files.write(self.folder, step, dist.get_world_size(), kinds, packed)
+        whole = files.write(self.folder, step, dist.get_world_size(), kinds, contents)
         for pointer in ("latest", "best") if best else ("latest",):
             files.point(self.folder, pointer, whole)
         files.remove_old(self.folder, self._keep)
@@ -183,6 +184,10 @@ class Checkpoints:
                 "in other batches: results agree, but not to the bit. A stream goes on at the same batch of each rank, "
                 "which repeats some samples or leaves some out"
             )
+
+
+def _write_text(text: bytes, file: BinaryIO) -> None:
+    file.write(text)
 
 
 def _replicated(component: Component, state: State) -> State:

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import torch
 from config import Data, TrainerError
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, TensorDataset
 
 IGNORED = -100  # as a target; what torch's cross_entropy leaves out by default
 VOCABULARY = 4000  # words that the classifier knows
@@ -67,19 +67,6 @@ class Text(Dataset[Sample]):
         start = index * self.context
         piece = self.text[start : start + self.context + 1].long()
         return piece[:-1], piece[1:]
-
-
-class Labelled(Dataset[Sample]):
-    """Inputs and one label for each."""
-
-    def __init__(self, inputs: Tensor, labels: Tensor) -> None:
-        self.inputs, self.labels = inputs, labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> Sample:
-        return self.inputs[index], self.labels[index]
 
 
 def load(data: Data, folder: Path) -> Material:
@@ -239,11 +226,13 @@ def _labelled(
     labels: Sequence[str],
     number_of: Mapping[str, int],
     length: int,
-) -> Labelled:
+) -> TensorDataset:
     inputs = torch.zeros(len(passages), length, dtype=torch.long)
     for row, (_, words) in enumerate(passages):
         inputs[row, : len(words)] = torch.tensor([number_of.get(word, 0) for word in words], dtype=torch.long)
-    return Labelled(inputs, torch.tensor([labels.index(label) for label, _ in passages], dtype=torch.long))
+    return TensorDataset(
+        inputs, torch.tensor([labels.index(label) for label, _ in passages], dtype=torch.long)
+    )
 
 
 # --- Digits ---------------------------------------------------------------------------------------------------
@@ -262,5 +251,8 @@ def _digits(data: Data, folder: Path) -> Material:
         {"kind": "images", "scale": 1 / 16, "labels": [str(digit) for digit in range(10)]}
     )
     return Material(
-        Labelled(images[:cut], labels[:cut]), Labelled(images[cut:], labels[cut:]), 10, vocabulary=vocabulary
+        TensorDataset(images[:cut], labels[:cut]),
+        TensorDataset(images[cut:], labels[cut:]),
+        10,
+        vocabulary=vocabulary,
     )

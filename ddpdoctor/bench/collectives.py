@@ -6,7 +6,6 @@ reduce_scatter. Each call is waited for before the next, so a small one shows it
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ddpdoctor.bench.setting import OPERATIONS, Setting
-from ddpdoctor.group.measure.collectives import synchronize
+from ddpdoctor.group.measure.collectives import timed
 from ddpdoctor.text import size
 
 WARM_UP = 2
@@ -33,7 +32,7 @@ def _row(
     row = {"operation": name, "bytes": length}
     call = _call(name, length, device)
     try:
-        once = min(_timed(call, device) for _ in range(WARM_UP))
+        once = min(timed(device, call) for _ in range(WARM_UP))
     except (RuntimeError, NotImplementedError, ValueError) as refused:
         # A backend says so on every rank, before it sends anything.
         return {**row, "unsupported": str(refused).partition("\n")[0]}
@@ -42,7 +41,7 @@ def _row(
     )
     dist.broadcast(calls, src=0)
     dist.barrier()
-    return {**row, "seconds": [_timed(call, device) for _ in range(int(calls))]}
+    return {**row, "seconds": [timed(device, call) for _ in range(int(calls))]}
 
 
 def _call(name: str, length: int, device: torch.device) -> Callable[[], object]:
@@ -60,11 +59,3 @@ def _call(name: str, length: int, device: torch.device) -> Callable[[], object]:
         "broadcast": lambda: dist.broadcast(whole, src=0),
     }
     return calls[name]
-
-
-def _timed(call: Callable[[], object], device: torch.device) -> float:
-    synchronize(device)
-    began = time.perf_counter()
-    call()
-    synchronize(device)
-    return time.perf_counter() - began

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from ddpdoctor.bench.setting import Setting
-from ddpdoctor.bench.transformer import Bytes, Transformer
+from ddpdoctor.bench.transformer import Transformer, random_bytes
 from ddpdoctor.group.measure.collectives import synchronize
 
 WARM_UP = 3
@@ -41,7 +41,7 @@ class Timer:
     def __init__(self, setting: Setting, device: torch.device) -> None:
         self._setting, self._device = setting, device
         self._ranks = dist.get_world_size()
-        self._data = Bytes(setting.context)
+        self._data = random_bytes(setting.context)
         model = Transformer(setting)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.gradient_bytes = sum(parameter.nbytes for parameter in model.parameters())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import Dataset
+from torch.utils.data import TensorDataset
 
 from ddpdoctor.bench.setting import HEADS, Setting
 
@@ -14,19 +14,10 @@ SAMPLES = 4096
 """Of one pass; nobody learns anything from them."""
 
 
-class Bytes(Dataset[tuple[Tensor, Tensor]]):
-    """Random bytes, cut into samples as text would be."""
-
-    def __init__(self, context: int) -> None:
-        drawn = torch.Generator().manual_seed(0)
-        self._bytes = torch.randint(VOCABULARY, (SAMPLES, context + 1), generator=drawn, dtype=torch.uint8)
-
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        sample = self._bytes[index].long()
-        return sample[:-1], sample[1:]
+def random_bytes(context: int) -> TensorDataset:
+    """Samples as text would be cut into: bytes, and the same moved on by one."""
+    drawn = torch.randint(VOCABULARY, (SAMPLES, context + 1), generator=torch.Generator().manual_seed(0))
+    return TensorDataset(drawn[:, :-1], drawn[:, 1:])
 
 
 class Transformer(nn.Module):

@@ -28,8 +28,7 @@ from ddpdoctor.group.group_run import GroupRun
 from ddpdoctor.group.measure import ORDER
 from ddpdoctor.job.guarded import new_run_id
 from ddpdoctor.job.job_folder import read_job
-from ddpdoctor.job.replay import replay
-from ddpdoctor.job.run import JobRun, RunPolicy
+from ddpdoctor.job.run import JobRun, RunPolicy, replay
 from ddpdoctor.job.several_hosts import read_hosts
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_launch
 from ddpdoctor.judge import Verdict, skip_all

@@ -25,8 +25,7 @@ from ddpdoctor.fix.changed_copy import ChangedCopy
 from ddpdoctor.fix.write import Refused, why_not_restorable, write_all
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import began_at, is_as_it_ran, read_job, read_trace, working_directory
-from ddpdoctor.job.replay import replay
-from ddpdoctor.job.run import JobRun, RunPolicy
+from ddpdoctor.job.run import JobRun, RunPolicy, replay
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Finding, Report
 from ddpdoctor.progress import Progress

@@ -138,7 +138,7 @@ def _codes(incomplete: str) -> list[tuple[str, str]]:
 
 def _configs(incomplete: str) -> list[str]:
     """For the shell: the bundled configurations."""
-    from ddpdoctor.job.training_run import bundled_configs
+    from ddpdoctor.job.trainer import bundled_configs
 
     return [name for name in bundled_configs() if name.startswith(incomplete)]
 

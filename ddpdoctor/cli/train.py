@@ -22,7 +22,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import DEFAULT_NPROC
 from ddpdoctor.job.guarded import Ending
 from ddpdoctor.job.output_forwarding import Output
-from ddpdoctor.job.training_run import (
+from ddpdoctor.job.trainer import (
     REFUSED,
     BadConfiguration,
     TrainingRun,

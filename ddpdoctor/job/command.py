@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import ddpdoctor
 from ddpdoctor.job.guarded import python_command
+from ddpdoctor.job.private_view import user
 from ddpdoctor.job.torchrun import LOGS
 from ddpdoctor.job.written_files import view_command
 from ddpdoctor.launch import Launch
@@ -200,15 +200,8 @@ def _without_launch_defaults(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _compiler_cache(folder: Path) -> dict[str, str]:
     """Where torch's compiler keeps its results: torch would make a folder in the temporary one and leave it there."""
-    usual = Path(tempfile.gettempdir()) / f"torchinductor_{_user()}"
+    usual = Path(tempfile.gettempdir()) / f"torchinductor_{user()}"
     return {} if usual.exists() else {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor")}
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have no name
-        return ""
 
 
 def _flight_recorder(environ: Mapping[str, str], torch: str | None) -> dict[str, str]:

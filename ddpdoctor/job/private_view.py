@@ -48,19 +48,7 @@ _OF_THE_KERNEL = {
 }
 """File systems that keep no files of a user's."""
 _OF_THE_SYSTEM = {
-    "bin",
-    "boot",
-    "dev",
-    "etc",
-    "lib",
-    "lib32",
-    "lib64",
-    "proc",
-    "run",
-    "sbin",
-    "sys",
-    "usr",
-    "var",
+    *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "usr", "var"),
 }
 """Folders below / into which only root writes, which covers / as a whole."""
 _MOST_SOCKETS = 500
@@ -151,13 +139,14 @@ def caches() -> Iterator[Path]:
     )
     usual = (home / ".cache", home / ".triton", home / ".nv")
     temporary = Path(os.environ.get("TMPDIR") or "/tmp")
-    shared = (temporary / "ray", temporary / "nvidia-mps", temporary / f"torchinductor_{_user()}")
+    shared = (temporary / "ray", temporary / "nvidia-mps", temporary / f"torchinductor_{user()}")
     for path in (*(Path(os.environ[name]) for name in named if os.environ.get(name)), *usual, *shared):
         if path.is_absolute() and path.is_dir():
             yield path.resolve()
 
 
-def _user() -> str:
+def user() -> str:
+    """The name of this user; empty where there is none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name
@@ -262,7 +251,8 @@ class _View:
         os.chdir(working)
 
 
-def _status(path: Path) -> os.stat_result | None:
+def status(path: Path) -> os.stat_result | None:
+    """What stands at a path itself; None where nothing does."""
     with contextlib.suppress(OSError):
         return path.lstat()
     return None
@@ -299,7 +289,7 @@ class _Owned:
     def _look(self, folder: Path, depth: int) -> None:
         """Cover a folder, or what is in it and the user's."""
         self._looked += 1
-        there = _status(folder)
+        there = status(folder)
         if there is None:  # a temporary one that is gone
             return
         is_own = (there.st_uid, there.st_gid) == (os.getuid(), os.getgid())
@@ -336,7 +326,7 @@ class _Owned:
         between = [path, *path.parents][: len(path.parts) - len(covered.parts)]
         files = [Path(entry.path) for entry in os.scandir(path) if not entry.is_dir(follow_symlinks=False)]
         for place in (*between, *files):
-            there = _status(place)
+            there = status(place)
             if (
                 there
                 and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid())

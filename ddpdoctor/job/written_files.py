@@ -14,7 +14,7 @@ from pathlib import Path
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.job.guard import remove_all
 from ddpdoctor.job.journal import UNDONE, play_back
-from ddpdoctor.job.private_view import INVENTORY, ORIGINALS, VIEW, inventory
+from ddpdoctor.job.private_view import INVENTORY, ORIGINALS, VIEW, inventory, status
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.trace.written import WouldWrite, WrittenFile
 
@@ -99,7 +99,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _change(place: Path, real: Path) -> WrittenFile | None:
     """What became of a file, or of a folder without files; None where that is nothing."""
-    new, old = _status(place), _status(real)
+    new, old = status(place), status(real)
     if new is None:
         return None
     if stat.S_ISCHR(new.st_mode) and new.st_rdev == 0:  # how an overlay hides what lies below
@@ -113,13 +113,6 @@ def _change(place: Path, real: Path) -> WrittenFile | None:
 
 def _same(new: os.stat_result, old: os.stat_result) -> bool:
     return (new.st_size, new.st_mtime_ns, new.st_mode) == (old.st_size, old.st_mtime_ns, old.st_mode)
-
-
-def _status(path: Path) -> os.stat_result | None:
-    try:
-        return path.lstat()
-    except OSError:
-        return None
 
 
 def view_command(command: Sequence[str], folder: Path, script: str | None, why_not: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from ddpdoctor.cli import run
 from ddpdoctor.cli.options import NodeCount, TrainOptions
 from ddpdoctor.cli.train import launch_of_training
 from ddpdoctor.cli.training_progress import TrainingProgress, describe
-from ddpdoctor.job.training_run import TrainingRun, about, bundled_configs
+from ddpdoctor.job.trainer import TrainingRun, about, bundled_configs
 from ddpdoctor.launch import Launch
 from ddpdoctor.runs.run_progress import Position
 from ddpdoctor.runs.run_reader import DIED, find_runs, read_run

@@ -10,6 +10,8 @@ import pytest
 
 from tests.sample_trainer.bundled import FOLDER, module
 
+pytestmark = pytest.mark.slow  # it imports torch
+
 run_folder = module("run_folder")
 TrainerError = module("config").TrainerError
 

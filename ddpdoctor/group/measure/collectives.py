@@ -65,7 +65,7 @@ def _row(context: Context, name: str, dtype: torch.dtype, length: int) -> dict[s
     context.step(f"{name} {dtype_name} {size(length)}")
     trial = COLLECTIVES[name].prepare(pattern)
     try:
-        seconds = _timed(context, trial.call)
+        seconds = timed(context.device, trial.call)
     except (RuntimeError, ValueError, NotImplementedError) as error:
         if not any(word in str(error).lower() for word in _REFUSALS):
             raise
@@ -127,11 +127,12 @@ def _timed_apart(context: Context, call: Callable[..., Any]) -> tuple[float, flo
     return launched - start, time.perf_counter() - start
 
 
-def _timed(context: Context, call: Callable[[], object]) -> float:
-    synchronize(context.device)
+def timed(device: torch.device, call: Callable[[], object]) -> float:
+    """Seconds of a call, and of what it left to the device."""
+    synchronize(device)
     start = time.perf_counter()
     call()
-    synchronize(context.device)
+    synchronize(device)
     return time.perf_counter() - start
 
 

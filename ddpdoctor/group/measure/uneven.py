@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddpdoctor.group import store
 from ddpdoctor.group.context import Context
-from ddpdoctor.group.replicas import backward, batch, build_model, first_difference, wrap
+from ddpdoctor.group.measure.weights import backward, batch, build_model, first_difference, wrap
 
 SECONDS = 15.0
 BATCH_SIZE = 4

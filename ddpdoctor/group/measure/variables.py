@@ -12,17 +12,10 @@ import torch.distributed as dist
 
 from ddpdoctor.group import store
 from ddpdoctor.group.context import Context
+from ddpdoctor.group.rank_variables import EXPECTED
 
 SECONDS = 10.0
-NAMES = (
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+NAMES = (*EXPECTED, "GROUP_RANK")
 
 
 def measure(context: Context) -> dict[str, Any]:
