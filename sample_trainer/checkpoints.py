@@ -122,23 +122,14 @@ class Checkpoints:
     # --- Resuming ---------------------------------------------------------------------------------------------
 
     def newest(self) -> Path | None:
-        """The newest checkpoint of the folder, or the folder itself where it is one; None where there is none."""
+        """The newest checkpoint of the folder, which alone is gone on from; None where there is none."""
 
         def look() -> bytes:
-            whole = [self.folder] if (self.folder / files.MANIFEST).exists() else files.complete(self.folder)
+            whole = files.complete(self.folder)
             return str(whole[-1]).encode() if whole else b""
 
         checkpoint = on_rank_0(look, f"{self.folder} cannot be read")
         return Path(checkpoint.decode()) if checkpoint else None
-
-    def load_newest(self) -> int | None:
-        """Go on from the newest checkpoint; its step, or None where there is none.
-
-        Raises:
-            TrainerError: it cannot be used. An older one is not taken instead, which nobody would notice.
-        """
-        checkpoint = self.newest()
-        return None if checkpoint is None else self.load(checkpoint)
 
     def load(self, checkpoint: Path) -> int:
         """Give every rank the state in a checkpoint, into host memory first; its step.

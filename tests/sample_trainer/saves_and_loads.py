@@ -61,6 +61,11 @@ class Training:
     def checkpoints(self, folder: Path, **options: Any) -> Checkpoints:
         return Checkpoints(folder, self.components(), **options)
 
+    def resume(self, folder: Path) -> int | None:
+        checkpoints = self.checkpoints(folder)
+        newest = checkpoints.newest()
+        return None if newest is None else checkpoints.load(newest)
+
     def draws(self) -> list[float]:
         return [random.random(), float(torch.rand(()))]
 
@@ -95,7 +100,7 @@ def save_and_resume(folder: Path) -> dict[str, Any]:
         other.model[0].weight.zero_()
     other.draws()
     other.position.step = 0
-    step = other.checkpoints(folder).load_newest()
+    step = other.resume(folder)
     averages = float(other.model[1].running_mean[0]) - float(one.model[1].running_mean[0])
     return {
         "step": step,
@@ -167,7 +172,7 @@ def forge(checkpoint: Path, name: str, state: Any) -> None:
 def damaged(good: Path, folder: Path, damage: Callable[[Path], object]) -> str:
     """Loading a copy to which something was done."""
     on_rank_0(lambda: (shutil.copytree(good, folder), damage(folder / "step-00000002")))
-    return refused(lambda: Training().checkpoints(folder).load_newest())
+    return refused(lambda: Training().resume(folder))
 
 
 def cases(place: Path) -> dict[str, Any]:
@@ -185,11 +190,11 @@ def cases(place: Path) -> dict[str, Any]:
     answers["later"] = refused(lambda: Training().checkpoints(good).begin(1))
     answers["no folder"] = refused(lambda: Training().checkpoints(place / "a file").begin(1))
     answers["unwritable"] = refused(lambda: Training().checkpoints(place / "a file").save(4))
-    answers["nothing there"] = Training().checkpoints(place / "nothing").load_newest()
+    answers["nothing there"] = Training().resume(place / "nothing")
     answers["missing"] = refused(lambda: Training().checkpoints(good).load(place / "nothing"))
-    answers["other model"] = refused(lambda: Training(width=5).checkpoints(good).load_newest())
+    answers["other model"] = refused(lambda: Training(width=5).resume(good))
     more = Checkpoints(good, {**Training().components(), "scaler": component(Kind.REPLICATED, Position())})
-    answers["lacks"] = refused(more.load_newest)
+    answers["lacks"] = refused(lambda: more.load(good / "step-00000002"))
     answers["no manifest"] = damaged(good, place / "bad1", lambda one: (one / "manifest.json").unlink())
     answers["corrupt"] = damaged(good, place / "bad2", lambda one: (one / "optimizer.pt").write_bytes(b""))
     answers["forged"] = damaged(good, place / "bad3", lambda one: forge(one, "model.pt", {"a": Evil()}))
@@ -203,7 +208,7 @@ def main() -> None:
     place = Path(sys.argv[1])
     if len(sys.argv) > 2:  # another number of ranks goes on from what is there
         one = Training()
-        answers: dict[str, Any] = {"step": one.checkpoints(place / "good").load_newest()}
+        answers: dict[str, Any] = {"step": one.resume(place / "good")}
         answers["position"] = one.position.state_dict()
     else:
         answers = cases(place)
