@@ -229,10 +229,11 @@ def _held(recording: Recording) -> Iterator[tuple[object, Where, dict[str, objec
 def _looked_at(
     recording: Recording, recordings: Mapping[int, Recording]
 ) -> Iterator[tuple[object, Where, dict[str, object]]]:
-    """What conditions looked at, in the steps in which that changed on any rank."""
+    """What conditions looked at, in the steps in which that changed on any rank and this rank came to them."""
     for function, line in recording.lines.decisions:
         changed = (it.lines.decisions.get((function, line), ()) for it in recordings.values())
-        for step in sorted({step for steps in changed for step, _ in steps})[:_MOST_STEPS]:
+        came = {it.step for it in recording.lines.steps if line in it.lines.get(function, ())}
+        for step in sorted({step for steps in changed for step, _ in steps} & came)[:_MOST_STEPS]:
             at = Where(function.file, line, function.name)
             yield step, at, dict(recording.lines.values(function, line, step))
 

@@ -27,7 +27,7 @@ def called_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
     told = set[ast.expr]()
     for call in unreached.meetings:
         of_model = call in unreached.backwards
-        for way in unreached.ways(call):
+        for way in unreached.undecided(call):
             decision = _decision(unreached, call, way)
             if decision is None or (of_model and not unreached.is_joint(call, way)):
                 continue
@@ -47,7 +47,7 @@ def called_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
 def left_by_own_values(unreached: UnreachedLines) -> Iterator[Sight]:
     """Loops of joint training that end, and backwards that are left out, by a value of each rank's own."""
     for call in unreached.backwards:
-        for way in unreached.ways(call):
+        for way in unreached.undecided(call):
             decision = _decision(unreached, call, way)
             if decision is None or decision.source.origin not in _OWN or not unreached.is_joint(call, way):
                 continue
@@ -88,7 +88,7 @@ def _is_joint(unreached: UnreachedLines, file: File, loop: ast.AST) -> bool:
 def steps_left_out(unreached: UnreachedLines) -> Iterator[Sight]:
     """Steps of optimizers that some ranks leave out, after a backward that all ran."""
     for call in unreached.optimizer_steps if unreached.is_wrapped else ():
-        for way in unreached.ways(call):
+        for way in unreached.undecided(call):
             decision = _decision(unreached, call, way)
             if decision is None or _also_around_backward(unreached, decision) or unreached.sends_weights:
                 continue
@@ -100,7 +100,9 @@ def steps_left_out(unreached: UnreachedLines) -> Iterator[Sight]:
 
 
 def _also_around_backward(unreached: UnreachedLines, decision: Decision) -> bool:
-    conditions = (it for call in unreached.backwards for way in unreached.ways(call) for it in way.conditions)
+    conditions = (
+        it for call in unreached.backwards for way in unreached.undecided(call) for it in way.conditions
+    )
     return any(it.test.node is decision.condition.test.node for it in conditions)
 
 

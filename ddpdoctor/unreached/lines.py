@@ -154,6 +154,18 @@ class UnreachedLines:
             self._ways[call.node] = self._ways_to(call)
         return [way for way in self._ways[call.node] if not all(map(self._reached, way.lines))]
 
+    def undecided(self, call: Expression) -> list[Way]:
+        """The same, and those that all lines were reached of, with the conditions that never kept a rank from it."""
+        ways = self.ways(call)
+        for way in (it for it in self._ways[call.node] if it not in ways):
+            if untried := tuple(filter(self._is_untried, way.conditions)):
+                ways.append(replace(way, conditions=untried))
+        return ways
+
+    def _is_untried(self, condition: Condition) -> bool:
+        body = self.program.kept_apart(condition)
+        return bool(body) and not any(map(self._reached, body))
+
     def _ways_to(self, call: Expression) -> list[Way]:
         return [it for it in ways_to(call) if not any(map(is_shut, it.conditions))]
 

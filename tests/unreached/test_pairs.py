@@ -158,3 +158,33 @@ def test_a_run_judges_the_lines_that_it_did_not_reach(name, tmp_path):
     pair.write(tmp_path, right=True)
     done = check(tmp_path, "--nproc", "2", "--select", f"{pair.code},run", "--format", "json", "train.py")
     assert [it for it in json.loads(done.stdout)["findings"] if it["code"] == pair.code] == []
+
+
+BESIDE = """\
+def fit(net, optimizer, loader, debug):
+    for x, y in loader:
+        loss = F.cross_entropy(net(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        if debug:
+            continue
+        if loss.item() > 50:
+            print("left out")
+            continue
+        optimizer.step()
+
+
+dist.init_process_group("gloo")
+model = DDP(Net())
+fit(model, torch.optim.SGD(model.parameters(), 0.1), shard(), False)
+"""
+
+
+@pytest.mark.parametrize(("missing", "found"), [({16, 17}, {"DD225"}), ({14}, set()), (set(), set())])
+def test_a_step_that_all_ranks_ran_is_judged_by_the_branch_that_none_took(missing, found, tmp_path):
+    script = tmp_path / "train.py"
+    (tmp_path / "parts.py").write_text((PAIRS / "parts.py").read_text())
+    script.write_text(HEAD + BESIDE)
+    lines = UnreachedLines(Program(str(script)), lambda where: where.line not in missing, ran=True)
+    verdicts = judge(Source.CODE, registry.select(Source.CODE), lines, pytest.fail)
+    assert {it.code for verdict in verdicts for it in verdict.findings} == found
