@@ -125,9 +125,19 @@ def _on_files(trace: Trace, working: Path) -> Iterator[str]:
             f"no private view of the file system ({why}): what Python code wrote is undone, not what programs and "
             "libraries in other languages wrote"
         )
+    for places in filter(None, (trace.written.uncovered, trace.written.outside)):
+        is_place = places is trace.written.uncovered
+        what = "does not cover" if is_place else "does not reach processes that another program started on"
+        yield (
+            f"the private view of the file system {what} {_first(places)}: there, what Python code wrote is undone, "
+            "not what programs and libraries in other languages wrote"
+        )
+    if missing := _on_unknown_hosts(trace):
+        yield f"no record tells where {ranks_phrase(missing)} ran: what was written on other hosts is not undone"
     if left := [relative(path, working) for path in trace.written.left]:
-        more = f", and {len(left) - _MOST_FILES} more" if len(left) > _MOST_FILES else ""
-        yield f"not undone, since no Python code did it: {', '.join(left[:_MOST_FILES])}{more}"
+        yield f"not undone, since no Python code did it: {_first(left)}"
+    if trace.written.lost:
+        yield f"not undone: {_first(trace.written.lost)}"
     made = {file.path for file in trace.written.files if not file.existed}
     kept = [str(place) for place in caches()]
     loaded = {load.path for recording in trace.recorded.values() for load in recording.loads}
@@ -139,8 +149,24 @@ def _on_files(trace: Trace, working: Path) -> Iterator[str]:
         yield f"loaded what was there before the run, as the script would: {listing(earlier)}"
     told = phrases(trace.written.files, working)
     if told:
-        more = f", and {len(told) - _MOST_FILES} more" if len(told) > _MOST_FILES else ""
-        yield f"would write: {', '.join(told[:_MOST_FILES])}{more}; undone, unless --keep-files is given"
+        yield f"would write: {_first(told)}; undone, unless --keep-files is given"
+
+
+def _on_unknown_hosts(trace: Trace) -> set[int]:
+    """The ranks of which no record came here, but for those that a launcher counts among the others of a host."""
+    on_hosts: dict[str, int] = {}
+    for recording in trace.recorded.values():
+        here = int(recording.environ.get("LOCAL_WORLD_SIZE") or 1)
+        on_hosts[recording.host] = max(on_hosts.get(recording.host, 0), here)
+    known = max(sum(on_hosts.values()), len(trace.recorded))
+    return (
+        {*range(trace.world_size or 0)} - trace.recorded.keys() if known < (trace.world_size or 0) else set()
+    )
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f", and {len(names) - _MOST_FILES} more" if len(names) > _MOST_FILES else ""
+    return f"{', '.join(names[:_MOST_FILES])}{more}"
 
 
 def _on_jobs(trace: Trace) -> Iterator[str]:

@@ -273,7 +273,7 @@ def _run(
     left = {pid: _command_of(pid) for pid in guard.let_end(grace)}
     for pid in guard.kill():
         print(f"guard: pid {pid} does not end on SIGKILL: {_command_of(pid)}", file=sys.stderr)
-    if journal and journal.is_dir():
+    if journal and journal.is_dir() and any(journal.iterdir()):
         runpy.run_path(str(Path(__file__).with_name("journal.py")))["play_back"](journal)
     status = -signal.SIGKILL if guard.status is None else guard.status
     return Ending(status, stopped, {} if stopped else left)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import runpy
 import shutil
 import stat
 import sys
@@ -17,35 +18,53 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+_ORIGINALS = Path(__file__).parents[1] / "recorder" / "originals.py"
 UNDONE = "undone.json"
 """The file, beside the journal's folder, that tells what was undone."""
 
 
 def play_back(folder: Path) -> list[dict[str, Any]]:
     """Undo what the journal in a folder tells, the last first; return its entries, with the sizes that files had."""
-    entries = sorted(_entries(folder), key=lambda entry: entry["time"], reverse=True)
+    told = sorted(_entries(folder), key=lambda entry: entry["time"], reverse=True)
+    entries = [entry for entry in told if _is_here(entry, folder)]
     for entry in entries:
-        with contextlib.suppress(OSError):
-            there = Path(entry["path"]).lstat()
-            entry["size"] = there.st_size
-            entry["is_folder"] = stat.S_ISDIR(there.st_mode)
-        undo = _UNDO.get(entry["kind"])
-        if undo is not None:
-            try:
-                undo(Path(entry["path"]), entry)
-            except OSError as error:
-                entry["failed"] = str(error)
+        _undo(entry)
     for entry in entries:
         if entry["kind"] == "store":
             shutil.rmtree(entry["path"], ignore_errors=True)
     for entry in entries:
         if entry["kind"] in ("times", "folder"):
             _times(Path(entry["path"]), entry)
-    if entries:
-        _write(folder.with_name(UNDONE), entries)
+    if told:
+        _write(folder.with_name(UNDONE), told)
     for place in folder.glob("*.json"):
         place.unlink()
-    return entries
+    return told
+
+
+def _is_here(entry: dict[str, Any], folder: Path) -> bool:
+    """Whether a path means the same file here as on the host where it was changed, which sees the same journal."""
+    if entry.get("host") in (None, os.uname().nodename):
+        return True
+    mount_of = runpy.run_path(str(_ORIGINALS))["mount_of"]
+    places, device = (str(folder), os.path.dirname(entry["path"])), folder.stat().st_dev  # noqa: PTH120
+    is_here = {mount_of(place, device) for place in places} == {entry.get("mount")}
+    if not is_here and entry["kind"] in _UNDO.keys() - {"times"}:
+        entry["failed"] = f"on {entry['host']}"
+    return is_here
+
+
+def _undo(entry: dict[str, Any]) -> None:
+    path = Path(entry["path"])
+    with contextlib.suppress(OSError):
+        there = path.lstat()
+        entry["size"] = there.st_size
+        entry["is_folder"] = stat.S_ISDIR(there.st_mode)
+    if entry["kind"] in _UNDO:
+        try:
+            _UNDO[entry["kind"]](path, entry)
+        except OSError as error:
+            entry["failed"] = str(error)
 
 
 def _write(path: Path, entries: Sequence[Mapping[str, Any]]) -> None:

@@ -24,13 +24,14 @@ import json
 import os
 import stat
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 VIEW = "view.json"
 ORIGINALS = "layers/originals"
-"""The folder, inside a job's, of the journal by which files are kept where there is no view."""
+"""The folder, inside a job's, of the journal by which files are kept that the view does not cover."""
 INVENTORY = "inventory.json"
 """The file, beside the journal's folder, that tells what stood in the working directory."""
 _MOST_NOTED = 20_000
@@ -258,6 +259,12 @@ def status(path: Path) -> os.stat_result | None:
     return None
 
 
+def _is_foreign(path: Path) -> bool:
+    """Whether a user namespace does not know whose it is."""
+    there = status(path)
+    return there is not None and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid())
+
+
 def _escaped(path: Path) -> str:
     return str(path).replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
@@ -282,6 +289,8 @@ class _Owned:
         self._points = {mount.point for mount in mounts}
         self._looked = 0
         self.folders: list[Path] = []
+        self.uncovered: list[Path] = []
+        """The outermost of those that can be written to all the same."""
         for mount in mounts:
             if mount.is_covered:
                 self._look(mount.point, _DEPTH)
@@ -296,7 +305,10 @@ class _Owned:
         is_shared = bool(there.st_mode & stat.S_ISVTX) and os.access(folder, os.W_OK)
         if (is_own or is_shared) and not any(folder in point.parents for point in self._points):
             self.folders.append(folder)
-        elif depth and self._looked < _MOST_FOLDERS:
+            return
+        if os.access(folder, os.W_OK) and not {*folder.parents} & {*self.uncovered}:
+            self.uncovered.append(folder)
+        if depth and self._looked < _MOST_FOLDERS:
             with contextlib.suppress(OSError):
                 self._look_into(folder, depth)
 
@@ -312,6 +324,7 @@ class _Owned:
         ordered = sorted(
             self.folders, key=lambda folder: not any(path.is_relative_to(folder) for path in places)
         )
+        self.uncovered += ordered[_MOST_COVERED:]
         return ordered[:_MOST_COVERED]
 
     def require(self, path: Path) -> None:
@@ -326,17 +339,33 @@ class _Owned:
         between = [path, *path.parents][: len(path.parts) - len(covered.parts)]
         files = [Path(entry.path) for entry in os.scandir(path) if not entry.is_dir(follow_symlinks=False)]
         for place in (*between, *files):
-            there = status(place)
-            if (
-                there
-                and (there.st_uid, there.st_gid) != (os.getuid(), os.getgid())
-                and os.access(place, os.W_OK)
-            ):
+            if _is_foreign(place) and os.access(place, os.W_OK):
                 raise NoView(f"{place} is of another user or group")
+
+    def foreign(self, chosen: Sequence[Path], places: Sequence[Path]) -> Iterator[Path]:
+        """Folders below the chosen ones in which nothing can be written there, among the nearest to these places."""
+        waiting, seen = deque(dict.fromkeys((*places, *chosen))), 0
+        while waiting and seen < _MOST_NOTED:
+            folder = waiting.popleft()
+            with contextlib.suppress(OSError), os.scandir(folder) as entries:
+                for entry in entries:
+                    seen += 1
+                    path, is_folder = Path(entry.path), entry.is_dir(follow_symlinks=False)
+                    if not _is_foreign(path):
+                        waiting.extend([path] if is_folder and path not in places else [])
+                    elif os.access(path, os.X_OK if is_folder else os.W_OK) and not path.is_symlink():
+                        found = path if is_folder else folder
+                        if not any(place.is_relative_to(found) for place in (*places, *chosen)):
+                            yield found
 
 
 def enter(layers: Path, visible: Iterable[Path], script: Path | None, forbidden: str | None) -> None:
     """Enter the view and note what lies where; where there can be none, note why and change nothing."""
+    # What Python code is about to change where there is no view, the recorder keeps.
+    originals = layers / Path(ORIGINALS).name
+    originals.mkdir()
+    os.environ["DDPDOCTOR_ORIGINALS"] = str(originals)
+    os.environ["DDPDOCTOR_ORIGINALS_NOT"] = os.pathsep.join(map(str, caches()))
     try:
         if sys.platform != "linux":
             raise NoView("this is not Linux")
@@ -345,15 +374,7 @@ def enter(layers: Path, visible: Iterable[Path], script: Path | None, forbidden:
         _enter(layers, [*visible, *caches()], script)
     except (NoView, OSError, ValueError) as why:
         _note(layers, {"why_not": str(why)})
-        _keep_originals(layers / Path(ORIGINALS).name)
-
-
-def _keep_originals(folder: Path) -> None:
-    """Have the recorder keep what Python code is about to change, and note what there is, to tell what it misses."""
-    folder.mkdir()
-    os.environ["DDPDOCTOR_ORIGINALS"] = str(folder)
-    os.environ["DDPDOCTOR_ORIGINALS_NOT"] = os.pathsep.join(map(str, caches()))
-    (folder.parent / INVENTORY).write_text(json.dumps(inventory(Path.cwd())), encoding="utf-8")
+        (layers / INVENTORY).write_text(json.dumps(inventory(Path.cwd())), encoding="utf-8")
 
 
 def inventory(folder: Path) -> dict[str, tuple[int, int, int]]:
@@ -384,16 +405,22 @@ def _enter(layers: Path, visible: Sequence[Path], script: Path | None) -> None:
 def _become(layers: Path, visible: Sequence[Path], script: Path | None, *, by_user: bool) -> None:
     working = os.getcwd()  # noqa: PTH109 - as the command sees it
     seen, folders = mounts(Path("/proc/self/mountinfo").read_text(encoding="latin-1")), None
+    uncovered: list[Path] = []
     if by_user:
         owned = _Owned(seen)
         places = {Path(working).resolve(), *([script.resolve().parent] if script else [])}
         for place in places:
             owned.require(place)
         folders = owned.chosen([*places, Path(os.environ.get("HOME") or "/")])
+        foreign = {*itertools.islice(owned.foreign(folders, [*places]), _MOST_SOCKETS)}
+        visible = [*visible, *foreign]
+        uncovered = [*owned.uncovered, *(folder for folder in foreign if os.access(folder, os.W_OK))]
         _unshare_as_user()
     view = _View(layers)
     view.assemble(seen, folders, visible)
-    _note(layers, {"covered": view.covered, "by_user": by_user})
+    _note(layers, {"covered": view.covered, "uncovered": [*map(str, uncovered)]})
+    os.environ["DDPDOCTOR_COVERED"] = os.pathsep.join(view.covered)
+    os.environ["DDPDOCTOR_UNCOVERED"] = os.pathsep.join(map(str, uncovered))
     view.enter(working)
 
 

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.job.guard import remove_all
@@ -41,15 +42,23 @@ def undo(folder: Path, working: Path) -> None:
     journal = folder / ORIGINALS
     if journal.is_dir():
         play_back(journal)  # where the guard was killed
-    changes = [*_changes(layers, view.get("covered", {})), *_of_journal(layers)]
+    undone: list[dict[str, Any]] = read_json(layers / UNDONE) or []
+    changes = [*_changes(layers, view.get("covered", {})), *_of_journal(undone)]
     files = [
         file
         for file in changes
         if Path(file.path).is_relative_to(working) or not Path(file.path).is_relative_to(temporary)
     ]
-    left = tuple(_left(read_json(layers / INVENTORY) or {}, working))
+    written = WouldWrite(
+        tuple(files),
+        view.get("why_not"),
+        tuple(view.get("uncovered", ())),
+        tuple(sorted({entry["host"] for entry in undone if entry["kind"] == "outside"})),
+        tuple(_left(read_json(layers / INVENTORY) or {}, working)),
+        tuple(sorted({f"{entry['path']} ({entry['failed']})" for entry in undone if "failed" in entry})),
+    )
     remove_all(layers)
-    write_json(folder / _WRITTEN, asdict(WouldWrite(tuple(files), view.get("why_not"), left)))
+    write_json(folder / _WRITTEN, asdict(written))
 
 
 def _left(before: dict[str, list[int]], working: Path) -> Iterator[str]:
@@ -66,11 +75,12 @@ def read_written(folder: Path) -> WouldWrite | None:
     return from_plain(WouldWrite, values) if values else None
 
 
-def _of_journal(layers: Path) -> Iterator[WrittenFile]:
+def _of_journal(undone: Sequence[dict[str, Any]]) -> Iterator[WrittenFile]:
     """What was undone by the journal: each path once, whose first entry tells what was there before."""
-    for entry in sorted(read_json(layers / UNDONE) or (), key=lambda entry: str(entry["path"])):
+    for entry in sorted(undone, key=lambda entry: str(entry["path"])):
         there, existed = "size" in entry, entry["kind"] in ("file", "copy", "link")
-        if _OF_PYTHON in entry["path"] or entry.get("is_folder") or not (there or existed):
+        is_other = "failed" in entry or entry.get("is_folder") or _OF_PYTHON in entry["path"]
+        if is_other or not (there or existed):
             continue
         yield WrittenFile(entry["path"], entry.get("size", 0), existed, removed=not there)
 

@@ -34,10 +34,10 @@ def load() -> None:
 def arm() -> None:
     """Begin once torch was imported; a process that never does costs nothing."""
     _environ.update(os.environ)
-    if os.environ.get("DDPDOCTOR_ORIGINALS"):
+    if os.environ.get("DDPDOCTOR_ORIGINALS") and os.sep not in (covered := _covered()):
         from .originals import keep_originals
 
-        keep_originals(when_imported)
+        keep_originals(when_imported, covered)
     if os.environ.get("DDPDOCTOR_VIEW_OF_USER"):
         from .folder_renames import rename_folders
 
@@ -48,6 +48,17 @@ def arm() -> None:
         take_place(os.environ, sys.argv)
         _environ.update(os.environ)
     when_imported("torch", start)
+
+
+def _covered() -> list[str]:
+    """The folders that the job's private view covers; none in a process that a daemon or another host started."""
+    covered = os.environ.get("DDPDOCTOR_COVERED")
+    layers = os.path.dirname(os.environ["DDPDOCTOR_ORIGINALS"])
+    if covered:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+            if f"upperdir={layers}/" in mounts.read():
+                return covered.split(os.pathsep)
+    return []
 
 
 def start() -> Session | None:

@@ -1,4 +1,4 @@
-"""Keeps what is about to be changed, where the job has no private view of the file system.
+"""Keeps what is about to be changed, where a process has no private view of the file system, or one of a part of it.
 
 By an audit hook, which hears of a change before it happens. What stands at a path is kept once for all processes of the
 job, and a journal tells it; :mod:`ddpdoctor.job.journal` plays it back from its end to its beginning. A file is kept by
@@ -16,7 +16,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha1
 from typing import Any
 
@@ -37,10 +37,13 @@ class Originals:
     Args:
         folder: of the journal.
         ours: the folders that are not the script's: what changes there is nobody's loss.
+        covered: the folders that a private view covers for this process.
     """
 
-    def __init__(self, folder: str, ours: tuple[str, ...]) -> None:
-        self._folder, self._ours = folder, tuple(f"{place}{os.sep}" for place in ours)
+    def __init__(self, folder: str, ours: Iterable[str], covered: Iterable[str] = ()) -> None:
+        self._folder, self._ours, self._covered = folder, _below(ours), _below(covered)
+        self._uncovered = _below(os.environ.get("DDPDOCTOR_UNCOVERED", "").split(os.pathsep))
+        self._device, self._host = os.stat(folder).st_dev, os.uname().nodename
         self._began = os.stat(os.path.dirname(folder)).st_ctime_ns
         self._known: set[str] = set()
         self._timed: set[str] = set()
@@ -58,7 +61,7 @@ class Originals:
             _EVENTS[event](self, *args)
         except Exception:  # noqa: BLE001 - a file that cannot be kept is one that the report does not promise
             with contextlib.suppress(OSError):
-                self._note({"kind": "missed", "path": str(args[:1])})
+                self.note({"kind": "missed", "path": str(args[:1])})
         finally:
             self._busy.now = False
 
@@ -111,7 +114,7 @@ class Originals:
         if os.path.isdir(place) and not os.path.islink(place) and not self._is_ours(place):
             self.named(target, of_target)
             self._times_of(os.path.dirname(place))
-            self._note({"kind": "moved", "path": place, "to": self._real_name(target, of_target)})
+            self.note({"kind": "moved", "path": place, "to": self._real_name(target, of_target)})
         else:
             self.named(source, of_source)
             self.named(target, of_target)
@@ -146,7 +149,8 @@ class Originals:
     # -- keeping -----------------------------------------------------------------------------------------
 
     def _is_ours(self, place: str) -> bool:
-        return place.startswith((*_NOT_FILES, *self._ours))
+        is_covered = place.startswith(self._covered) and not place.startswith(self._uncovered)
+        return is_covered or place.startswith((*_NOT_FILES, *self._ours))
 
     def _keep(self, place: str, *, shared: bool = False) -> None:
         """Keep what stands at a path, once for all processes; return when that is done.
@@ -166,7 +170,7 @@ class Originals:
                 time.sleep(0.001)
             return
         self._times_of(os.path.dirname(place))
-        self._note({"path": place, **self._original(place, f"{entry[-40:]}", shared=shared)})
+        self.note({"path": place, **self._original(place, f"{entry[-40:]}", shared=shared)})
         os.close(os.open(f"{entry}.done", os.O_CREAT | os.O_WRONLY))
 
     def _original(self, place: str, name: str, *, shared: bool) -> dict[str, Any]:
@@ -205,7 +209,7 @@ class Originals:
             self._timed.add(folder)
             with contextlib.suppress(OSError):
                 there = os.lstat(folder)
-                self._note({"kind": "times", "path": folder, "times": (there.st_atime_ns, there.st_mtime_ns)})
+                self.note({"kind": "times", "path": folder, "times": (there.st_atime_ns, there.st_mtime_ns)})
 
     def _mark(self, there: os.stat_result) -> str:
         """The file that tells that a file is kept, whatever its name is."""
@@ -214,7 +218,7 @@ class Originals:
     def _part(self, place: str, there: os.stat_result, *, emptied: bool) -> None:
         """Give a file that is kept content of its own, before it is written to."""
         draft = f"{place}{_BESIDE}draft-{os.getpid()}-{threading.get_ident()}"
-        self._note({"kind": "absent", "path": draft})
+        self.note({"kind": "absent", "path": draft})
         if emptied:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         else:
@@ -237,18 +241,38 @@ class Originals:
                     above, _BESIDE + os.path.basename(os.path.dirname(os.path.dirname(self._folder)))
                 )
                 self._times_of(above)
-                self._note({"kind": "store", "path": store})
+                self.note({"kind": "store", "path": store})
                 os.makedirs(store, exist_ok=True)  # which is removed last of all
             self._stores[device] = store
         return self._stores[device]
 
-    def _note(self, entry: dict[str, Any]) -> None:
+    def note(self, entry: dict[str, Any]) -> None:
         """Add to the journal, which survives whatever comes then."""
+        entry["host"] = self._host
+        if mount := mount_of(os.path.dirname(entry["path"]), self._device):
+            entry["mount"] = mount  # by which another host knows that the file is its own, too
         now = time.monotonic_ns()
         name = os.path.join(self._folder, f"{now}-{os.getpid()}-{threading.get_ident()}")
         with open(f"{name}.part", "w", encoding="utf-8", errors="surrogateescape") as draft:
             json.dump({**entry, "time": now}, draft)
         os.replace(f"{name}.part", f"{name}.json")
+
+
+def _below(folders: Iterable[str]) -> tuple[str, ...]:
+    """How paths below folders begin."""
+    return tuple(f"{folder}{os.sep}" for folder in folders if folder)
+
+
+def mount_of(folder: str, device: int) -> str | None:
+    """Where the file system of a folder begins; None where it is not this one."""
+    with contextlib.suppress(OSError):
+        while not os.path.isdir(folder):
+            folder = os.path.dirname(folder)
+        if os.stat(folder).st_dev == device:
+            while folder != os.sep and os.stat(os.path.dirname(folder)).st_dev == device:
+                folder = os.path.dirname(folder)
+            return folder
+    return None
 
 
 def _is_like(folder: str, device: int) -> bool:
@@ -309,14 +333,18 @@ def _writers(originals: Originals) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "safetensors", safetensors
 
 
-def keep_originals(when_imported: Callable[[str, Callable[[], None]], None]) -> None:
-    """Begin, where the environment asks for it."""
+def keep_originals(when_imported: Callable[[str, Callable[[], None]], None], covered: list[str]) -> None:
+    """Begin, where the environment asks for it.
+
+    Args:
+        covered: the folders that a private view covers for this process.
+    """
     folder = os.environ.get(FOLDER)
     if folder and os.path.isdir(folder):
-        run = os.path.dirname(os.path.dirname(folder))
-        originals = Originals(
-            folder, (run, *filter(None, os.environ.get(f"{FOLDER}_NOT", "").split(os.pathsep)))
-        )
+        run, caches = os.path.dirname(os.path.dirname(folder)), os.environ.get(f"{FOLDER}_NOT", "")
+        originals = Originals(folder, (run, *caches.split(os.pathsep)), covered)
+        if os.environ.get("DDPDOCTOR_COVERED") and not covered:
+            originals.note({"kind": "outside", "path": folder})
         for name, begin in _writers(originals):
             when_imported(name, begin)
         sys.addaudithook(originals.hear)

@@ -30,8 +30,14 @@ class WouldWrite:
     files: tuple[WrittenFile, ...] = ()
     why_not: str | None = None
     """Why there was no private view of the file system, where that is so."""
+    uncovered: tuple[str, ...] = ()
+    """Folders that it leaves out though they can be written to."""
+    outside: tuple[str, ...] = ()
+    """Hosts on which a process of the job had no such view, since a daemon or another host started it."""
     left: tuple[str, ...] = ()
     """What is not as it was in the working directory, since a program or a library in another language changed it."""
+    lost: tuple[str, ...] = ()
+    """What Python code changed, and could not be undone, with the host where that is another one."""
 
 
 def phrases(files: Iterable[WrittenFile], working: Path) -> list[str]:

@@ -1,13 +1,14 @@
 """A job of PyTorch under ``ddpdoctor check``: its folder stays, and the report says what would have been written."""
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.support.command import ddpdoctor
+from tests.support.command import ddpdoctor, free_port
 from tests.untouched.support import state
 
 pytestmark = pytest.mark.slow
@@ -28,9 +29,11 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def check(folder: Path, *options: str, **environ: str) -> dict[str, Any]:
+def check(
+    folder: Path, *options: str, launch: tuple[str, ...] = ("train.py",), **environ: str
+) -> dict[str, Any]:
     """The report of a check, in which nothing is found."""
-    words = ("check", "--ignore", "host,group", "--format", "json", "-q", *options, "train.py")
+    words = ("check", "--ignore", "host,group", "--format", "json", "-q", *options, *launch)
     done = ddpdoctor(*words, cwd=folder, env=environ)
     assert done.status == 0, done.out + done.err
     return done.report
@@ -66,3 +69,13 @@ def test_files_are_kept_where_that_is_asked_for(project: Path) -> None:
     after = state(project)
     assert (project / "runs" / "log.txt").read_text() == "log"
     assert after["best.pt"] != before["best.pt"]
+
+
+def test_a_rank_without_a_record_is_named(project: Path) -> None:
+    (project / "run.sh").write_text(
+        f"export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={free_port()}\n"
+        f"env -i RANK=1 $(env | grep -E '^(WORLD|MASTER)_') {sys.executable} train.py &\n"
+        f"RANK=0 {sys.executable} train.py && wait\n"
+    )
+    notes = check(project, launch=("--", "bash", "run.sh"))["notes"]
+    assert any(note.startswith("no record tells where rank 1 ran") for note in notes), notes

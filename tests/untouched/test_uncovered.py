@@ -1,0 +1,87 @@
+"""What a private view does not cover: folders that a user cannot cover, and processes that somebody else starts."""
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from ddpdoctor.job.journal import play_back
+from tests.untouched.support import run, state, why_not
+
+WRITES = (
+    "import os, sys; os.chdir(sys.argv[1]); open('best.pt', 'w').write('new'); open('new.pt', 'w').close()"
+)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "best.pt").write_text("weights")
+    return folder
+
+
+@pytest.mark.slow
+def test_a_process_that_another_program_starts_has_its_files_kept(project: Path, tmp_path: Path) -> None:
+    if (reason := why_not("view")) or shutil.which("nsenter") is None:
+        pytest.skip(reason or "needs nsenter")
+    before = state(project)
+    words = ("nsenter", f"--mount=/proc/{os.getpid()}/ns/mnt", sys.executable, "-c", WRITES, str(project))
+    written = run("view", project, tmp_path / "run", *words).written
+    assert state(project) == before
+    assert written is not None
+    assert (written.outside, written.why_not) == ((os.uname().nodename,), None)
+    assert {Path(file.path).name: file.existed for file in written.files} == {
+        "best.pt": True,
+        "new.pt": False,
+    }
+
+
+@pytest.mark.slow
+def test_a_folder_of_another_group_is_named_and_its_files_are_kept(project: Path, tmp_path: Path) -> None:
+    if reason := why_not("user namespace"):
+        pytest.skip(reason)
+    shared = project / "runs" / "shared"
+    shutil.copytree(project, shared)
+    for path in (shared, shared / "best.pt"):
+        os.chown(path, -1, 12345)
+    before = state(project)
+    written = run(
+        "user namespace", project, tmp_path / "run", sys.executable, "-c", WRITES, str(shared)
+    ).written
+    assert state(project) == before
+    assert written is not None
+    assert {Path(file.path).name for file in written.files} == {"best.pt", "new.pt"}
+    assert str(shared) in written.uncovered
+    assert str(project) not in written.uncovered
+
+
+@pytest.mark.parametrize("mount", [None, "/elsewhere"])
+def test_the_file_of_another_host_is_left_alone(mount: str | None, project: Path, tmp_path: Path) -> None:
+    before, journal = state(project), tmp_path / "layers" / "originals"
+    journal.mkdir(parents=True)
+    entry = {"kind": "absent", "path": str(project / "best.pt"), "host": "another", "mount": mount, "time": 1}
+    (journal / "1.json").write_text(json.dumps(entry))
+    assert play_back(journal)[0]["failed"] == "on another"
+    assert state(project) == before
+
+
+def test_the_file_of_another_host_on_the_disk_of_the_journal_is_undone(project: Path, tmp_path: Path) -> None:
+    journal = tmp_path / "layers" / "originals"
+    journal.mkdir(parents=True)
+    mount = tmp_path
+    while not mount.is_mount():
+        mount = mount.parent
+    entry = {
+        "kind": "absent",
+        "path": str(project / "best.pt"),
+        "host": "another",
+        "mount": str(mount),
+        "time": 1,
+    }
+    (journal / "1.json").write_text(json.dumps(entry))
+    play_back(journal)
+    assert not (project / "best.pt").exists()
