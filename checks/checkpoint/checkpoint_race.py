@@ -27,13 +27,7 @@ from ddpdoctor.unreached.sights import judge
 _UNREADABLE = re.compile(
     r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
 )
-_NO_WAIT = "Nothing between the write and the read makes one rank wait for the other."
-_FIX = "dist.barrier()    # on every rank, after the write and before the read"
-_FIX_APART = f"""{_FIX}
-Or, where each rank looks for itself whether the file is there, let one rank decide before it writes:
-    resume = [os.path.exists(path)]
-    dist.broadcast_object_list(resume)    # rank 0's answer"""
-"""Of a rank that writes a file and does not read it."""
+_JOIN = "thread.join()     # on the rank that writes\ndist.barrier()    # then the others may read"
 _PIECE = re.compile(r"(?i)(?:rank|shard|part|worker)[-_.=]?\d+[^/\s]*\.[a-z]|\d{3,}\.tar\b")
 """One rank's own file, or one of many of a data set: no other rank writes it meanwhile."""
 
@@ -64,6 +58,9 @@ class CheckpointRace(Check):
                 torch.save(model.state_dict(), "last.pt")
             dist.barrier()
             state = torch.load("last.pt", map_location="cpu")
+        Where each rank looks for itself whether the file is there, let one rank decide before it writes:
+            resume = [os.path.exists("last.pt")]
+            dist.broadcast_object_list(resume)    # rank 0's answer
         Against a reader outside the job, write beside it and rename:
             torch.save(state, "last.pt.part"); os.replace("last.pt.part", "last.pt")
     """
@@ -88,15 +85,21 @@ class CheckpointRace(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings_of_several()
-        missed = [self._missed(*miss) for miss in _missed(trace, recordings)]
-        missed += [self._half_read(*half) for half in _half_read(trace, recordings)]
+        missed = [
+            self._too_early("need {file} without waiting for rank {writer} to write it", *miss)
+            for miss in _missed(trace, recordings)
+        ]
+        missed += [
+            self._too_early("read {file} while rank {writer} may still write it", *half)
+            for half in _half_read(trace, recordings)
+        ]
         pairs = list(exchanged(recordings))
         if not pairs and not missed:
             return Skipped("no rank reads a checkpoint that another one writes")
         order = HappensBefore(recordings)
         races = [pair for pair in pairs if _is_race(pair, order, recordings)]
         lines = grouped(races, lambda race: (race[1].at, race[3].at, race[0]))
-        return [*missed, *(self._race(races, recordings) for races in lines)] or Passed(
+        return [*missed, *map(self._race, lines)] or Passed(
             f"{ranks_phrase({reader for _, _, reader, _ in pairs})} read checkpoints only after they were complete"
         )
 
@@ -112,26 +115,19 @@ class CheckpointRace(Check):
             return NOT_IN_OUTPUT
         return self.fail(
             f"{ranks_phrase(ranks)} found no checkpoint or an incomplete one, and rank 0 found it",
-            why="Rank 0 writes the file, and the others read it without waiting: what they find "
-            "depends on the disk.",
-            fix=_FIX,
             confidence=Confidence.LIKELY,
             **log_fields(*failed, ranks=ranks),
         )
 
-    def _race(self, races: Sequence[Exchange], recordings: Mapping[int, Recording]) -> Finding:
+    def _race(self, races: Sequence[Exchange]) -> Finding:
         """Of what one line writes on one rank, and one line reads on others."""
         writer, save, _, _ = races[0]
-        reads_itself = any(load.path == save.path for load in recordings[writer].loads)
         # A rank that failed says most.
         _, _, reader, load = next((race for race in races if race[3].error), races[0])
         readers = {rank for _, _, rank, _ in races}
         paths = [save.path for _, save, _, _ in races]
         return self.fail(
             f"{ranks_do(readers, 'read')} {files(paths)} without waiting for rank {writer} to write it",
-            why=f"{_NO_WAIT} The reader finds no file, a part of it, or the previous one, whenever writing takes a "
-            "moment longer.",
-            fix=_FIX if reads_itself else _FIX_APART,
             ranks=tuple(sorted(readers)),
             where=load.at,
             evidence=(
@@ -141,30 +137,13 @@ class CheckpointRace(Check):
             about=Kind.PATH.of(*dict.fromkeys(paths)),
         )
 
-    def _missed(self, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
-        reader, raised = next(iter(readers.items()))
-        return self.fail(
-            f"{ranks_do(readers, 'need')} {files([event.path])} without waiting for rank {writer} to write it",
-            why=f"{_NO_WAIT} Here the reader came first and found no file.",
-            fix=_FIX,
-            ranks=tuple(sorted(readers)),
-            where=raised.at,
-            evidence=(
-                Evidence(f"writes it at {_line(event)}", (writer,), event.at),
-                Evidence(last_line(raised), (reader,), raised.at),
-            ),
-            about=Kind.PATH.of(event.path),
-        )
-
-    def _half_read(self, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
+    def _too_early(self, what: str, writer: int, event: FileEvent, readers: Mapping[int, Raised]) -> Finding:
         reader, raised = next(iter(readers.items()))
         thread = ", in a background thread" if event.background else ""
+        verb, _, rest = what.partition(" ")
         return self.fail(
-            f"{ranks_do(readers, 'read')} {files([event.path])} while rank {writer} may still write it",
-            why=f"{_NO_WAIT} Here the reader found a part of it and failed with {raised.type}.",
-            fix="thread.join()     # on the rank that writes\ndist.barrier()    # then the others may read"
-            if event.background
-            else _FIX,
+            f"{ranks_do(readers, verb)} {rest.format(file=files([event.path]), writer=writer)}",
+            **({"fix": _JOIN} if event.background else {}),
             ranks=tuple(sorted(readers)),
             where=raised.at,
             evidence=(

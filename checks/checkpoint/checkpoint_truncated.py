@@ -23,14 +23,6 @@ ERRORS = (
 )
 OF_A_READ = (r"OSError: \[Errno 22\] Invalid argument",)
 """What torch 2.13 says of a short file; elsewhere it may mean anything."""
-_WHY = (
-    "The process that wrote the file did not finish: it was killed, its disk was full, or it is still writing. "
-    "Every job that resumes from it fails in the same way."
-)
-_FIX = (
-    'torch.save(state, "last.pt.part")\n'
-    'os.replace("last.pt.part", "last.pt")    # complete or absent; resume from the previous checkpoint'
-)
 
 
 class CheckpointTruncated(Check):
@@ -61,8 +53,6 @@ class CheckpointTruncated(Check):
             "|".join((*ERRORS, *OF_A_READ)),
             "torch",
             headline="a checkpoint is not complete, so it cannot be read",
-            why=_WHY,
-            fix=_FIX,
         ),
     )
     explained_by = ("DD401", "DD402")
@@ -81,8 +71,6 @@ class CheckpointTruncated(Check):
         path = next(iter(broken.values())).path
         return self.fail(
             f"{files([path]) if path else 'a checkpoint'} is not complete, so {ranks_phrase(broken)} cannot read it",
-            why=_WHY,
-            fix=_FIX,
             **on_ranks(broken, lambda load: quote(shorten(load.error or ""))),
             about=Kind.PATH.of(path) if path else (),
             explained_by=("DD020",) if path else (),

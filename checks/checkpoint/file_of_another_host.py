@@ -56,8 +56,6 @@ class FileOfAnotherHost(Check):
         raised = recordings[ranks[0]].raised
         return self.fail(
             f"{ranks_phrase(ranks)} cannot find {quote(path)}, which {ranks_phrase(writers)} wrote on another host",
-            fix=f"stat -f -c %T {path.rpartition('/')[0] or '.'}     # on every host\nwrite to a folder that all hosts "
-            "share, or once on each host: if int(os.environ['LOCAL_RANK']) == 0",
             ranks=tuple(ranks),
             where=raised.at if raised else None,
             about=Kind.PATH.of(path),

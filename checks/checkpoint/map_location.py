@@ -1,6 +1,5 @@
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
@@ -23,8 +22,9 @@ class MapLocation(Check):
         they go back to where they were saved from. Needs GPUs, or a rehearsal.
 
     Why it matters:
-        Every rank opens a context and keeps a copy of the checkpoint on GPU 0, some gigabytes each. GPU 0 runs out
-        of memory, at resume only, with a batch size that fitted before.
+        torch.load restores every tensor to the device that it was saved from, mostly GPU 0, or to the one that
+        map_location names. Every rank opens a context and keeps a copy of the checkpoint on GPU 0, some gigabytes
+        each. GPU 0 runs out of memory, at resume only, with a batch size that fitted before.
 
     Example:
         state = torch.load("last.pt")           # saved from cuda:0, so every rank loads onto cuda:0
@@ -58,21 +58,12 @@ class MapLocation(Check):
         absent = log.search(*self.raises)
         if absent:
             headline = f"a checkpoint was saved from {absent.match[1]}, which is not here"
-            return self._in_output(headline, log_fields(absent))
+            return self.fail(headline, **log_fields(absent))
         full = next(filter(_full_in_load, log.fatal), None)
         if full is None:
             return NOT_IN_OUTPUT
-        return self._in_output(
-            "a GPU had no memory left for a checkpoint that was restored to it", log_fields(full)
-        )
-
-    def _in_output(self, headline: str, details: dict[str, Any]) -> Finding:
-        return self.fail(
-            headline,
-            why="torch.load restores every tensor to the device that it was saved from, mostly GPU 0, on every rank.",
-            fix='torch.load(path, map_location="cpu")',
-            **details,
-        )
+        headline = "a GPU had no memory left for a checkpoint that was restored to it"
+        return self.fail(headline, **log_fields(full))
 
     def _elsewhere(self, astray: Mapping[int, Load], gpus: Mapping[int, int | None]) -> Finding:
         load = next(iter(astray.values()))
@@ -81,14 +72,11 @@ class MapLocation(Check):
         return self.fail(
             f"{ranks_do(astray, 'restore')} {files([load.path])} onto {devices}, not onto "
             f"{'its' if len(astray) == 1 else 'their'} own GPU",
-            why=f"With {given}, tensors go to one GPU on every rank. Each rank opens a context there and "
-            "holds a copy, so that GPU runs out of memory.",
-            fix='state = torch.load(path, map_location="cpu")',
             ranks=tuple(astray),
             where=load.at,
             evidence=by_state(
                 {
-                    rank: f"restored onto {', '.join(load.devices)}; its own GPU is cuda:{gpus[rank]}"
+                    rank: f"restored onto {', '.join(load.devices)}, {given}; its own GPU is cuda:{gpus[rank]}"
                     for rank, load in astray.items()
                 }
             ),

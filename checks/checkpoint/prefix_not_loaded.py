@@ -14,14 +14,6 @@ from ddpdoctor.trace.recording import Recording
 PREFIXES = ("module.", "_orig_mod.")
 _KEY = r"^KeyError: ['\"](module|_orig_mod)\.[\w.]+['\"]$"
 """In scripts that copy name by name."""
-_PREFIXED = (
-    "A wrapper adds a prefix to every name of a state dict: DistributedDataParallel 'module.', torch.compile "
-    "'_orig_mod.'. The state was saved from a wrapped model and is loaded into a bare one, or the other way round."
-)
-_FIX = (
-    'state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in state.items()}\n'
-    "model.load_state_dict(state)"
-)
 RAISED = r"Error\(s\) in loading state_dict(?s:.)*[\"' ](module|_orig_mod)\."
 
 
@@ -35,8 +27,9 @@ class PrefixNotLoaded(Check):
         that lacks a new head, and a second attempt that loads, are left alone.
 
     Why it matters:
-        With strict=False the model keeps its random weights, and what was to be fine-tuned or evaluated is noise. It
-        shows as a bad start, if at all.
+        A wrapper adds a prefix to every name of a state dict. A state that was saved from a wrapped model and is loaded
+        into a bare one, or the other way round, raises an error; with strict=False the model keeps its random weights,
+        and what was to be fine-tuned or evaluated is noise. It shows as a bad start, if at all.
 
     Example:
         torch.save(ddp_model.state_dict(), "last.pt")                  # names begin with module.
@@ -47,7 +40,7 @@ class PrefixNotLoaded(Check):
             torch.save(ddp_model.module.state_dict(), "last.pt")
             model.load_state_dict(torch.load("last.pt"))
         For files that have the prefix:
-            state = {name.removeprefix("module."): value for name, value in state.items()}
+            state = {name.removeprefix("module.").removeprefix("_orig_mod."): value for name, value in state.items()}
     """
 
     code = "DD403"
@@ -71,8 +64,6 @@ class PrefixNotLoaded(Check):
         ours, theirs = ("do not", "begin") if from_checkpoint else ("do", "do not begin")
         return self.fail(
             f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
-            why=_PREFIXED,
-            fix=f"{_FIX}    # the bare model; and save model.module.state_dict()",
             **log_fields(reason),
         )
 
@@ -84,8 +75,6 @@ class PrefixNotLoaded(Check):
         return self.fail(
             f"load_state_dict loaded {load.matched} of {plural(total, 'name')} into {load.name} on "
             f"{ranks_phrase(lost)}{because}",
-            why=_why(load),
-            fix=f"{_FIX}    # strict, on the bare model",
             ranks=tuple(lost),
             where=load.at,
             evidence=(
@@ -135,15 +124,6 @@ def _without(prefix: str, names: Iterable[str]) -> list[str]:
 
 def _shared(names: Iterable[str], others: Iterable[str]) -> bool:
     return bool(set(names) & set(others))
-
-
-def _why(load: StateLoad) -> str:
-    if load.error:
-        return _PREFIXED
-    return (
-        "strict=False skips every name that does not match, without an error. The model keeps "
-        "its initial weights, and training or evaluation starts from random ones."
-    )
 
 
 def _some(names: tuple[str, ...]) -> str:

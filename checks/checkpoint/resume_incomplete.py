@@ -39,16 +39,17 @@ class ResumeIncomplete(Check):
         the ranks, a file of weights alone that the script saves to is such a checkpoint, too.
 
     Why it matters:
-        Momentum and the averages of Adam begin from nothing and take the first hundred steps in other directions;
-        the learning rate begins its warm-up again; the data of the first epochs is seen again in the same order.
-        The loss jumps at each resume. Where one rank restores and another does not, replicas drift apart.
+        Momentum and the averages of Adam begin from nothing and take the first hundred steps in other directions; the
+        learning rate begins its warm-up again; the data of the first epochs is seen again in the same order. The loss
+        jumps at each resume. A number of the epoch that was done, taken for the next, repeats that epoch. Where one
+        rank restores and another does not, replicas drift apart.
 
     Example:
         state = torch.load("last.pt")
         model.load_state_dict(state["model"])           # state["optimizer"] and state["epoch"] stay behind
 
     Fix:
-        Restore everything that was saved, on every rank:
+        Save the state of everything that has one, and restore it on every rank:
             model.load_state_dict(state["model"])
             optimizer.load_state_dict(state["optimizer"])
             scheduler.load_state_dict(state["scheduler"])
@@ -88,9 +89,6 @@ class ResumeIncomplete(Check):
         return self.fail(
             f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])} without the {kinds} state that {holder} "
             f"{'hold' if len(resume.beside) > 1 else 'holds'}",
-            why=f"The {kinds} {'starts' if len(resume.missing) == 1 else 'start'} over while the weights do not: "
-            "momentum and averages are lost, or the learning rate begins its warm-up again. The loss jumps.",
-            fix="\n".join(f'{kind}.load_state_dict(state["{kind}"])' for kind in resume.missing),
             **{**on_ranks(lacking, _restored), **({"where": elsewhere.at} if elsewhere else {})},
             about=Kind.PATH.of(resume.load.path),
         )
@@ -101,10 +99,6 @@ class ResumeIncomplete(Check):
         return self.fail(
             f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} "
             f"of {files([resume.load.path])}",
-            why="The order of the data is drawn from seed + epoch, so the epochs that were trained on before are "
-            "repeated in the same order, and the run takes longer than the one that was interrupted.",
-            fix='for epoch in range(state["epoch"] + 1, epochs):    # where it holds the last epoch that was done\n'
-            "    sampler.set_epoch(epoch)",
             ranks=tuple(again),
             where=resume.again.at if resume.again else None,
             evidence=(
@@ -115,18 +109,9 @@ class ResumeIncomplete(Check):
 
     def _never_saved(self, lacking: Mapping[int, "Resume"]) -> Finding:
         resume = next(iter(lacking.values()))
-        kind = "scheduler" if resume.is_schedule else "optimizer"
-        lost = (
-            "the learning rate is that of the first steps again"
-            if resume.is_schedule
-            else ("its momentum and averages are lost, and the loss jumps")
-        )
         return self.fail(
             f"{ranks_do(lacking, 'resume')} from {files([resume.load.path])}, which lacks the state "
             f"of {resume.unsaved}",
-            why=f"The weights continue, and {resume.unsaved} starts over: {lost}.",
-            fix=f'state["{kind}"] = {kind}.state_dict()            # where it is saved\n'
-            f'{kind}.load_state_dict(state["{kind}"])          # where training resumes',
             **on_ranks(lacking, _restored),
             about=Kind.PATH.of(resume.load.path),
         )
@@ -136,9 +121,6 @@ class ResumeIncomplete(Check):
         epoch = _epoch(resume.load.numbers)
         return self.fail(
             f"{ranks_phrase(repeated)} train on epoch {epoch} again after resuming from {files([resume.load.path])}",
-            why=f"The checkpoint was written after epoch {epoch} was done, and holds that number. Training goes on "
-            "with it instead of the next, so each interruption repeats an epoch.",
-            fix='start = state["epoch"] + 1',
             ranks=tuple(repeated),
             where=resume.repeated.at if resume.repeated else None,
             evidence=(
@@ -163,8 +145,6 @@ class Resume:
     """The first training pass after it, where that begins the epochs again."""
     unsaved: str | None = None
     """The class of an optimizer, or of a scheduler, with a state that is neither in the file nor restored."""
-    is_schedule: bool = False
-    """Whether that is a scheduler."""
     repeated: Pass | None = None
     """The first training pass after it, where that has the epoch again that was done before it was saved."""
     beside: tuple[str, ...] = ()
@@ -234,7 +214,6 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
                 missing,
                 again,
                 unsaved or begun,
-                bool(begun),
                 repeated,
                 files_of_missing,
                 samplers_are_told,

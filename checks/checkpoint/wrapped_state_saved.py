@@ -22,7 +22,7 @@ class WrappedStateSaved(Check):
 
     Fix:
         Save the bare model:
-            torch.save(ddp_model.module.state_dict(), "last.pt")
+            torch.save(ddp_model.module.state_dict(), "last.pt")    # of torch.compile: model._orig_mod.state_dict()
     """
 
     code = "DD407"
@@ -41,9 +41,6 @@ class WrappedStateSaved(Check):
         save = next(iter(saves.values()))
         return self.info(
             f"{ranks_do(saves, 'save')} names with the prefix {save.prefix!r} to {files([save.path])}",
-            why="The wrapper's state dict has its prefix before every name. A bare model cannot "
-            "load it with strict=True, and with strict=False loads nothing.",
-            fix="torch.save(model.module.state_dict(), path)    # of torch.compile: model._orig_mod.state_dict()",
             **on_ranks(saves, lambda save: f"prefix {save.prefix}"),
             about=Kind.PATH.of(*filter(None, dict.fromkeys(save.path for save in saves.values()))),
         )

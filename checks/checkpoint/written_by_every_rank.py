@@ -75,10 +75,6 @@ class WrittenByEveryRank(Check):
         whole = size(max(save.size or 0 for of_rank in saves.values() for save in of_rank))
         return self.fail(
             f"{ranks_phrase(saves)} write the same file {names(files)}",
-            why="Every rank opens, truncates and writes it at the same time. Where the writes mix, the checkpoint "
-            "cannot be read, which shows only at the next resume.",
-            fix="if dist.get_rank() == 0:\n    torch.save(state, path)\ndist.barrier()    # only "
-            "where every rank reaches this line",
             ranks=tuple(sorted(saves)),
             where=next(iter(saves.values()))[0].at,
             evidence=by_state(saves, lambda saves: f"saved {plural(len(saves), 'time')}, {whole}"),

@@ -75,7 +75,8 @@ class CollectiveMismatch(HangCheck):
     Fix:
         Call the same collectives in the same order with the same shapes on every rank: use a dummy input for a branch
         that one rank does not take; pad to the largest shape before a gather, or use dist.all_gather_object for values
-        of different lengths.
+        of different lengths. To see where ranks diverged:
+            ddpdoctor check train.py    # TORCH_DISTRIBUTED_DEBUG=DETAIL names both lines where it does not crash
     """
 
     code = "DD302"
@@ -147,8 +148,6 @@ class CollectiveMismatch(HangCheck):
             ", ".join(wait_phrase(ranks, place) for ranks, place in cause.places[:3]),
             why="Each of these collectives waits for ranks that are in another one. Stacks alone do not show which "
             "rank called something else: under a condition on the rank, in a loop that it left, or for a parameter.",
-            fix="call the same collectives in the same order on every rank; to see where they diverged:\n"
-            "ddpdoctor check train.py     # or ddpdoctor watch -- torchrun ...",
             **cause_fields(cause),
         )
 
@@ -163,7 +162,6 @@ class CollectiveMismatch(HangCheck):
             f"rank {rank.rank} received {match['got']} bytes in a collective that expects {match['room']}",
             why="gloo aborted it, because another rank was in a different collective, or in one of another size. "
             + (_UNDER_JOIN if joined else _OUTSIDE_THE_SCRIPT),
-            fix="run the same collectives, DDP constructors and forwards in train mode in the same order on every rank",
             ranks=(rank.rank,),
             where=unready or of_size or alone,
             evidence=(
@@ -186,7 +184,7 @@ class CollectiveMismatch(HangCheck):
                 else "another did not"
             )
             headline = f"rank {ranks[0]} ran {_collective(reason.match['first'])} where {other}"
-            return [self._in_output(headline, log_fields(reason, ranks=ranks), ranks)]
+            return self.fail(headline, **log_fields(reason, ranks=ranks))
         if reason := log.search(_IN_BOOTSTRAP):
             return [self._met_others(log_fields(reason))]
         reason = log.search(SIZES, *_NCCL_SIZE, _UNNAMED)
@@ -198,7 +196,7 @@ class CollectiveMismatch(HangCheck):
             elif sizes.get("rank"):
                 headline = f"{headline}; NCCL noticed it at rank {sizes['rank']}"
             places = [raised for raised in log.fatal if raised.where and raised not in reason.sources]
-            return [self._in_output(headline, log_fields(reason, *places[:_MOST_PLACES]))]
+            return self.fail(headline, **log_fields(reason, *places[:_MOST_PLACES]))
         waits = _with_same_number(log)
         return [self._waited_in_different(waits)] if waits else NOT_IN_OUTPUT
 
@@ -219,21 +217,9 @@ class CollectiveMismatch(HangCheck):
         alone = len(fewest) < len(others[0][1])
         ranks = fewest if alone else tuple(sorted(wait.rank or 0 for wait in waits))
         lines = (wait.line for wait in waits)
-        return self._in_output(
-            f"{ranks_phrase(fewest)} waited in {operation} number {waits[0].sequence}, {rest} with the same number",
-            log_fields(*lines, ranks=ranks, role=Role.MESSENGER),
-            ranks,
-        )
-
-    def _in_output(self, headline: str, details: dict[str, Any], ranks: Sequence[int] = ()) -> Finding:
-        diverged = f"{ranks_phrase(ranks)} have" if ranks else "The ranks have"
         return self.fail(
-            headline,
-            why=f"{diverged[0].upper()}{diverged[1:]} diverged from the common order of collectives: a branch that "
-            "depends on the rank's data or number, or tensors whose sizes differ between ranks.",
-            fix="find the line of either rank that calls the collective, and call the same ones on both\n"
-            "TORCH_DISTRIBUTED_DEBUG=DETAIL names both where it does not crash; so does ddpdoctor check train.py",
-            **details,
+            f"{ranks_phrase(fewest)} waited in {operation} number {waits[0].sequence}, {rest} with the same number",
+            **log_fields(*lines, ranks=ranks, role=Role.MESSENGER),
         )
 
 

@@ -7,14 +7,6 @@ from ddpdoctor.trace.instances import by_value
 
 _MOST_CASES = 8
 """Wrong answers that the evidence lists."""
-_FIX_NCCL = (
-    "NCCL_P2P_DISABLE=1 ddpdoctor check\n"
-    "if that passes, turn off ACS in the PCIe switches, or boot with iommu=pt"
-)
-_FIX_OTHER = (
-    "pip install --force-reinstall torch\nlook for a package that replaces functions of torch.distributed, for "
-    "instance a communication library or a sitecustomize"
-)
 
 
 class CollectiveWrongResult(Check):
@@ -50,7 +42,7 @@ class CollectiveWrongResult(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         wrong = wrong_answers(ranks)
         if wrong:
-            return self._wrong_results(wrong, ranks.backend)
+            return self._wrong_results(wrong)
         rows = next(iter(ranks.values("collectives").values()))["rows"]
         supported = {row["op"] for row in rows if not row.get("unsupported")}
         if not supported:
@@ -66,11 +58,10 @@ class CollectiveWrongResult(Check):
             ),
         )
 
-    def _wrong_results(self, wrong: list[Wrong], backend: str) -> Finding:
+    def _wrong_results(self, wrong: list[Wrong]) -> Finding:
         more = f", and {plural(len(wrong) - 1, 'other case')}" if len(wrong) > 1 else ""
         return self.fail(
             _headline(wrong[0]) + more,
-            fix=_FIX_NCCL if backend == "nccl" else _FIX_OTHER,
             ranks=tuple(sorted({rank for case in wrong for rank in case.elements})),
             evidence=tuple(evidence for case in wrong[:_MOST_CASES] for evidence in _evidence(case)),
         )

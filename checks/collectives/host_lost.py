@@ -17,16 +17,6 @@ _OF_ANY = (
     r"NodeNotReady|Node is not ready|NodeLost|deleting pod for node|imminent node shutdown",
 )
 """Of Slurm, of Open MPI's daemons, of Kubernetes; first what names the host."""
-_FIX = (
-    "on {host}, or from its console: uptime; dmesg -T | tail\n"
-    "ask the scheduler whether it took the host away, or killed the job there for its memory"
-)
-
-
-_RESTARTED_LATER = (
-    " torchrun starts an elastic job anew once a rank fails, and one that waits fails when the timeout has passed that "
-    "init_process_group was given."
-)
 
 
 class HostLost(Check):
@@ -40,7 +30,8 @@ class HostLost(Check):
 
     Why it matters:
         The ranks of the other hosts wait in their next collective until the timeout, half an hour with gloo and ten
-        minutes with NCCL, or report connections that were closed. Neither names the host.
+        minutes with NCCL, or report connections that were closed. Neither names the host. torchrun starts an elastic
+        job anew once a rank fails, and one that waits fails when that timeout has passed.
 
     Example:
         One of four hosts is preempted or rebooted, its link goes down, or the memory of its container runs out so
@@ -71,11 +62,9 @@ class HostLost(Check):
         if not trace.lost and len(hosts) < 2:
             return Skipped("the job has one host")
         left = trace.restarted_without
-        restarts = (rank.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") for rank in trace.recorded.values())
-        later = _RESTARTED_LATER if any(count != "0" for count in restarts) else ""
         findings = [
             *(self._left(host, len(trace.ranks)) for host in left),
-            *self._lost((host for host in trace.lost if host not in left), later),
+            *self._lost(host for host in trace.lost if host not in left),
         ]
         return findings or Passed(f"all {len(hosts)} hosts stayed until the end")
 
@@ -84,9 +73,6 @@ class HostLost(Check):
         host = reason.match.groupdict().get("host") or ""
         return self.fail(
             f"host {host} was lost while the job ran" if host else "a host was lost while the job ran",
-            why="The scheduler, or the launcher's daemon on another host, lost it. The ranks of the other hosts wait "
-            "for its ranks, or report connections that were closed.",
-            fix=_FIX.format(host=host or "that host"),
             about=Kind.HOST.of(host) if host else (),
             **log_fields(reason, role=Role.SYSTEM),
         )
@@ -96,17 +82,13 @@ class HostLost(Check):
             f"host {host.host} ({ranks_phrase(host.ranks)}) was lost, and the job restarted without it: {host.reason}",
             why=f"torchrun started the job anew on the hosts that were left, with {plural(ranks, 'rank')}. Each "
             "rank began where the script resumes from its last checkpoint.",
-            fix=_FIX.format(host=host.host),
             about=Kind.HOST.of(host.host),
         )
 
-    def _lost(self, lost: Iterable[LostHost], later: str = "") -> list[Finding]:
+    def _lost(self, lost: Iterable[LostHost]) -> list[Finding]:
         return [
             self.fail(
                 f"host {host.host} ({ranks_phrase(host.ranks)}) was lost: {host.reason}",
-                why=f"The ranks on {host.host} ended or cannot be reached any more. The ranks of the "
-                f"other hosts wait for them, or report connections that were closed.{later}",
-                fix=_FIX.format(host=host.host),
                 ranks=host.ranks,
                 about=Kind.HOST.of(host.host),
             )

@@ -31,10 +31,6 @@ from ddpdoctor.unreached.decisions import left_by_own_values
 from ddpdoctor.unreached.lines import UnreachedLines
 from ddpdoctor.unreached.sights import judge
 
-_FIX_SKIPPED = (
-    "skip = skip.float()    # this rank's decision, as a tensor\ndist.all_reduce(skip)\n"
-    "if skip.item() > 0:        # the same on every rank\n    continue"
-)
 _HAD_BATCHES = (
     "Every rank had data for more steps, so what ended the loop depended on values that differ between ranks."
 )
@@ -42,18 +38,10 @@ _BATCHES_UNKNOWN = (
     "The batches come from no DataLoader. Either that rank had fewer of them, or what "
     "ended its loop depended on values that differ between ranks."
 )
-_FIX_LEFT = (
-    "stop = torch.tensor([float(stop)])     # this rank's decision\n"
-    "dist.all_reduce(stop, op=dist.ReduceOp.MAX)\nif stop.item():\n    break"
-)
 _FIX_EITHER = (
     "number = torch.tensor(len(batches))     # of this rank; then train on number.item() of them\n"
     "dist.all_reduce(number, op=dist.ReduceOp.MIN)\n"
-    f"# or, where this rank decides when to stop:\n{_FIX_LEFT}"
-)
-_WHY_SKIPPED = (
-    "Each backward of a DDP model needs every rank. Whether to run it depended on values "
-    "that differ between ranks, so from there on that rank is ahead of the others."
+    "# or, where this rank decides when to stop: ddpdoctor explain DD308"
 )
 
 
@@ -80,11 +68,11 @@ class LocalDecision(HangCheck):
                 break
 
     Fix:
-        Decide on one rank, and broadcast the decision:
-            stop = torch.tensor([float(validation_loss > best)])
-            dist.broadcast(stop, src=0)
-            if stop.item():
-                break
+        Decide together: all ranks stop, or leave a step out, where one has to:
+            stop = torch.tensor([float(validation_loss > best)])     # or ~torch.isfinite(loss); this rank's decision
+            dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+            if stop.item():        # equal on every rank
+                break              # or continue
     """
 
     code = "DD308"
@@ -139,20 +127,16 @@ class LocalDecision(HangCheck):
             f"the end of the training loop depends on {way_out.name}, which differs between ranks",
             why="The ranks will not leave the loop in the same step: those that go on wait for the "
             "others in their next all-reduce. The recorded run ended before that.",
-            fix=_FIX_LEFT,
             **_fields(way_out),
         )
 
     def _by_loss(self, skip: LocalExit) -> Finding:
-        test = f"bad = ({skip.name} past the limit)" if skip.name else "bad = ~torch.isfinite(loss)"
         what = "by their own loss" if skip.name else "where their own loss is not finite"
         meets = "meets this condition" if skip.name else "makes the loss infinite or NaN"
         return self.warn(
             f"{ranks_phrase(skip.values)} skip the backward {what}",
             why=f"A rank whose batch {meets} goes on to the next batch, while the others wait for it in the "
             "backward. In the recorded run, no batch did.",
-            fix=f"{test}    # this rank's decision\nbad = torch.tensor(float(bad))\n"
-            "dist.all_reduce(bad, op=dist.ReduceOp.MAX)\nif bad.item():        # the same on every rank\n    continue",
             **_fields(replace(skip, name="loss")),
         )
 
@@ -161,8 +145,6 @@ class LocalDecision(HangCheck):
             f"{ranks_phrase(ranks)} end the training loop by their local clocks",
             why="Clocks of two ranks never agree exactly, so one rank leaves the loop a step before another, which "
             "then waits for it in its next all-reduce. The recorded run ended before that.",
-            fix="stop = torch.tensor([float(time.monotonic() - began > limit)])\n"
-            "dist.broadcast(stop, src=0)    # rank 0's clock decides\nif stop.item():\n    break",
             ranks=ranks,
             where=where,
             confidence=Confidence.LIKELY,
@@ -181,7 +163,7 @@ class LocalDecision(HangCheck):
             f"{who(cause.waiting)} went on{waits if cause.waits_in else ''}",
             why=(_HAD_BATCHES if cause.had_batches else _BATCHES_UNKNOWN)
             + " The others wait for it in their next collective.",
-            fix=_FIX_LEFT if cause.had_batches else _FIX_EITHER,
+            **({} if cause.had_batches else {"fix": _FIX_EITHER}),
             **cause_fields(cause),
         )
 
@@ -197,7 +179,7 @@ class LocalDecision(HangCheck):
     def _skipped(self, cause: Cause, skipped: str, others_did: str) -> Finding:
         others = f"and {others_wait(cause)}" if cause.waits_in else f"which {who(cause.waiting)} {others_did}"
         headline = f"{who(cause.culprits)} {skipped}, {others}"
-        return self.fail(headline, why=_WHY_SKIPPED, fix=_FIX_SKIPPED, **cause_fields(cause))
+        return self.fail(headline, **cause_fields(cause))
 
     def examine_code(self, lines: UnreachedLines) -> Judgement:
         return judge(self, lines, left_by_own_values(lines), "ranks would {what} each by {by}")

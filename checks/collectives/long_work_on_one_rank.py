@@ -41,26 +41,14 @@ class LongWorkOnOneRank(HangCheck):
     code = "DD306"
     title = "no rank works alone while the others wait"
     fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.LIGHTNING: (
-            "do the work before the launch, or divide it among the ranks; or\n"
-            "Trainer(strategy=DDPStrategy(timeout=timedelta(hours=2)))"
-        ),
-        Framework.FABRIC: (
-            "do the work before the launch, or divide it among the ranks; or\n"
-            "Fabric(strategy=DDPStrategy(timeout=timedelta(hours=2)))"
-        ),
-        Framework.TRANSFORMERS: (
-            "do the work before the launch, or divide it among the ranks; or\n"
-            "TrainingArguments(..., ddp_timeout=7200)"
-        ),
-        Framework.ACCELERATE: (
-            "do the work before the launch, or divide it among the ranks; or\n"
-            "Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=2))])"
-        ),
-        Framework.RAY: (
-            "do the work before the launch, or divide it among the ranks; or\nTorchTrainer(..., "
-            "torch_config=TorchConfig(timeout_s=7200))"
-        ),
+        framework: f"do the work before the launch, or divide it among the ranks; or\n{option}"
+        for framework, option in {
+            Framework.LIGHTNING: "Trainer(strategy=DDPStrategy(timeout=timedelta(hours=2)))",
+            Framework.FABRIC: "Fabric(strategy=DDPStrategy(timeout=timedelta(hours=2)))",
+            Framework.TRANSFORMERS: "TrainingArguments(..., ddp_timeout=7200)",
+            Framework.ACCELERATE: "Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=2))])",
+            Framework.RAY: "TorchTrainer(..., torch_config=TorchConfig(timeout_s=7200))",
+        }.items()
     }
     explained_by = ("DD005", "DD011", "DD315")
 
@@ -93,8 +81,6 @@ class LongWorkOnOneRank(HangCheck):
             "timeout of the process group",
             why=f"The launcher ended {who(late)} by SIGTERM after {who(waiting)} had failed. A collective fails when a "
             "rank does not join it within the timeout.",
-            fix="do the work before the launch, or divide it among the ranks; or raise the timeout:\n"
-            "dist.init_process_group(timeout=timedelta(hours=2))",
             ranks=late,
             where=next((where_of(frame) for frame in beats.values()), None),
             evidence=(
@@ -114,8 +100,6 @@ class LongWorkOnOneRank(HangCheck):
             "and was still running",
             why=f"{busy.capitalize()} neither failed nor ended: the launcher ended it after {waiting} had given up. It "
             "worked for longer than a collective may take, or waits for something else.",
-            fix=f"see what {busy} does before the barrier; do that work before the launch, or give the group the time "
-            "it takes:\ndist.init_process_group(timeout=timedelta(hours=2))",
             **cause_fields(cause),
         )
 

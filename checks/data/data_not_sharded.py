@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sized
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import ClassVar
 
@@ -48,8 +48,9 @@ class DataNotSharded(Check):
             loader = DataLoader(dataset, batch_size=32, sampler=sampler)
             for epoch in range(epochs):
                 sampler.set_epoch(epoch)
-        Where batches are made without a DataLoader, draw them from a different seed on each rank:
+        Where batches are made without a DataLoader, draw them from a different seed on each rank, or from its part:
             torch.manual_seed(seed + dist.get_rank())
+            samples = samples[dist.get_rank() :: dist.get_world_size()]
     """
 
     code = "DD101"
@@ -87,9 +88,6 @@ class DataNotSharded(Check):
         return self.fail(
             f"{ranks_phrase(shared.ranks)} all train on the same {plural(samples, 'sample')} of "
             f"{shared.loader.dataset}, in {order}",
-            why=_why(shared.members),
-            fix="sampler = DistributedSampler(dataset)\nloader = DataLoader(dataset, batch_size, sampler=sampler)\n"
-            "sampler.set_epoch(epoch)    # before each pass",
             **shared.fields(
                 indices, lambda shard: f"sampler {name}, draws {', '.join(map(str, shard[:6]))}, ..."
             ),
@@ -119,12 +117,6 @@ class DataNotSharded(Check):
         when = f", after {since} with different inputs" if since else ""
         return self.fail(
             f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps{when}",
-            why=f"{_why(group)} Random batches are equal where every rank has the same seed."
-            if seeded
-            else _why(group),
-            fix="torch.manual_seed(seed + dist.get_rank())    # before batches are drawn"
-            if seeded
-            else "samples = samples[dist.get_rank() :: dist.get_world_size()]    # before batches are made of them",
             ranks=group,
             where=seeded or forward.at,
             evidence=(Evidence(f"first input {forward.input}", group), *shown_at("fed", forward.at)),
@@ -139,13 +131,6 @@ def _drawn_from(recordings: Mapping[int, Recording]) -> list[str]:
     ]
     common = {"torch" if stream == "cuda" else stream for stream in set.intersection(*drawn)}
     return [stream for stream in ("torch", "numpy", "python") if stream in common]
-
-
-def _why(ranks: Sized) -> str:
-    return (
-        "DDP averages the gradients of all ranks. On the same samples they are equal, so "
-        f"{len(ranks)} ranks do {len(ranks)} times the work of one and learn no more."
-    )
 
 
 def _order(shared: SharedPass) -> str | None:

@@ -64,9 +64,6 @@ class DatasetDiffers(Check):
             return self.fail(
                 f"{shared.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} "
                 f"on {ranks_phrase(lengths[most])}",
-                why="The sampler divides the dataset by index, so the same index is a different sample on each "
-                "rank, and ranks run out of batches at different times.",
-                fix=_FIX,
                 **_fields(shared, lambda loader: f"{loader.samples or 0} samples"),
             )
         return self._content_differs(shared) if shared.one_dataset is False else None
@@ -90,18 +87,8 @@ class DatasetDiffers(Check):
         return self.fail(
             f"the {shared.loader.samples} samples of {shared.loader.dataset} differ between "
             f"{ranks_phrase(shared.ranks)} in content or order",
-            why="The sampler divides the dataset by index, and the same index is a different sample on each rank: "
-            "the ranks built, shuffled or listed it differently. Some samples are trained on twice in an epoch, "
-            "others never.",
-            fix=_FIX,
             **_fields(shared, lambda loader: f"content {loader.content}"),
         )
-
-
-_FIX = (
-    "files = sorted(files)                       # what a folder lists\n"
-    "generator = torch.Generator().manual_seed(0)    # what is drawn at random, alike on every rank"
-)
 
 
 def _parts_of_ranks(shared: SharedPass) -> dict[int, frozenset[int]]:

@@ -17,14 +17,6 @@ ENOUGH = 2
 _MOST = 624
 """How many numbers :class:`Draws` tells."""
 _LOADING = ("torch", "numpy", "python")
-_AFTER_WRAP = "torch.manual_seed(seed + dist.get_rank())    # after the model was made and wrapped"
-_SEEDED_BY = {"torch": "torch.manual_seed", "numpy": "numpy.random.seed", "python": "random.seed"}
-_CHOICES = "Keep the global seed equal where ranks have to choose the same branch or size."
-_GENERATOR = (
-    "generator = torch.Generator(device).manual_seed(seed + dist.get_rank())    # once, before the loop\n"
-    f"noise = torch.randn(shape, generator=generator, device=device)\n{_CHOICES}"
-)
-_NUMPY = f"rng = numpy.random.default_rng(seed + dist.get_rank())    # once, before the loop\n{_CHOICES}"
 
 
 @dataclass(frozen=True)
@@ -37,8 +29,6 @@ class _Alike:
     time: float
     """When they were drawn first."""
     headline: str
-    why: str
-    fix: str
     at: Where | None
     """The line that shows it, where no seed was seen."""
     evidence: tuple[str, ...]
@@ -67,7 +57,10 @@ class SameRandomStream(Check):
     Fix:
         Seed alike where weights or the dataset are made, then apart:
             model = DistributedDataParallel(Model())
-            torch.manual_seed(seed + dist.get_rank())
+            torch.manual_seed(seed + dist.get_rank())    # and numpy.random.seed, random.seed
+        Where ranks have to choose the same branch or size, keep the global seed equal, and give each a generator:
+            generator = torch.Generator(device).manual_seed(seed + dist.get_rank())
+            noise = torch.randn(shape, generator=generator, device=device)
     """
 
     code = "DD109"
@@ -103,8 +96,6 @@ class SameRandomStream(Check):
             evidence.insert(0, Evidence(f"{seed.stream} was seeded with {seed.value}", first.ranks))
         return self.info(
             first.headline,
-            why=first.why,
-            fix=first.fix,
             ranks=first.ranks,
             where=first.at if seed is None else seed.at,
             evidence=tuple(evidence),
@@ -131,8 +122,6 @@ def _dropout(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Iter
         "torch",
         forward.time,
         f"{ranks_phrase(ranks)} draw the same dropout masks in each of {plural(len(states), 'training step')}",
-        "All ranks use the same seed, so the n-th sample of each rank gets the same mask.",
-        _AFTER_WRAP,
         forward.at,
         (f"random state {forward.random} before the first forward{_line(forward.at)}",),
     )
@@ -167,9 +156,6 @@ def _in_steps(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Ite
                 row[ranks[0]].time,
                 f"{ranks_phrase(ranks)} draw the same random numbers from {stream} in each of "
                 f"{plural(len(steps), 'training step')}, {place}",
-                "All ranks use the same seed, so the n-th sample of each rank gets the same noise or "
-                "time step, and a batch of all ranks holds less randomness than it seems to.",
-                _NUMPY if stream == "numpy" else _GENERATOR,
                 at,
                 (f"{stream} moved from state {first.began} to {first.ended} {place}{_line(at)}",),
             )
@@ -202,8 +188,7 @@ def _augmented(recordings: Mapping[int, Recording], looked_at: dict[str, None]) 
             f"worker {worker.worker} began with state {worker.seeds[stream]} of {stream}"
             for worker in next(iter(shared.passes.values())).workers
         )
-        why = "Worker seeds are drawn from the rank's own random state, and every rank has the same seed"
-        yield _of_loader(shared, stream, "the DataLoader workers", why, tuple(states), "torch")
+        yield _of_loader(shared, stream, "the DataLoader workers", tuple(states), "torch")
     if any(
         _loading(shared, rank, stream) for shared in rounds for rank in shared.ranks for stream in _LOADING
     ):
@@ -211,20 +196,15 @@ def _augmented(recordings: Mapping[int, Recording], looked_at: dict[str, None]) 
     for shared, stream in by_loader(rounds, _main_draws_alike):
         first = _loading(shared, shared.ranks[0], stream)[0]
         text = f"{stream} moved from state {first.began} to {first.ended} while the first batch was loaded"
-        why = "Samples are loaded in the main process, and every rank has the same seed"
-        yield _of_loader(shared, stream, "the datasets", why, (text,), stream)
+        yield _of_loader(shared, stream, "the datasets", (text,), stream)
 
 
-def _of_loader(
-    shared: SharedPass, stream: str, who: str, why: str, evidence: tuple[str, ...], seeded: str
-) -> _Alike:
+def _of_loader(shared: SharedPass, stream: str, who: str, evidence: tuple[str, ...], seeded: str) -> _Alike:
     return _Alike(
         shared.ranks,
         seeded,
         next(iter(shared.passes.values())).begin,
         f"{who} of {ranks_phrase(shared.ranks)} draw the same random numbers from {stream}",
-        f"{why}, so the n-th sample of each rank gets the same augmentation.",
-        f"{_SEEDED_BY[seeded]}(seed + dist.get_rank())    # before the loop over the loader",
         shared.at,
         evidence,
         shared.about,

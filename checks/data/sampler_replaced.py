@@ -52,9 +52,6 @@ class SamplerReplaced(Check):
         draws = loader.sampler.name if loader.sampler else "another sampler"
         return self.warn(
             f"{ranks_phrase(loaders)} train with {draws} instead of the {given} that the script made",
-            why="A framework replaced the sampler by one that divides samples among ranks and ignores the "
-            "weights, buckets or order of the original.",
-            fix="Trainer(use_distributed_sampler=False)    # Lightning; and divide inside the sampler",
             ranks=tuple(loaders),
             where=loader.at,
             about=of_loader(loader),

@@ -48,7 +48,6 @@ class SamplerWrongRank(Check):
                 f"DistributedSampler rejects the rank of {ranks_phrase(raised)}: num_replicas is too small",
                 why="num_replicas is the size of one node, or a constant, and the rank counts over the whole job. "
                 "Ranks from num_replicas on fail here, and the others divide the data without them.",
-                fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
                 **raised_by(trace, raised, ranks=raised),
             )
         rounds = [
@@ -69,7 +68,6 @@ class SamplerWrongRank(Check):
             f"it is rank {shared.members.index(rank)} of {len(shared.members)} in its group",
             why="The sampler takes every num_replicas-th sample, beginning with the rank-th. "
             f"{_consequence(shared)} Nothing fails.",
-            fix="DistributedSampler(dataset, num_replicas=dist.get_world_size(), rank=dist.get_rank())",
             ranks=tuple(wrong),
             where=shared.sampler_at,
             evidence=by_state(shared.samplers, lambda sampler: f"rank {sampler.rank} of {sampler.replicas}"),

@@ -75,16 +75,10 @@ class SetEpochMissing(Check):
         values = ranks.values("sampler")
         stuck = [rank for rank, value in values.items() if value["epoch_1"] == value["epoch_0"]]
         if stuck:
-            order = "the same order after set_epoch(1) as in epoch 0"
-            return self._sampler_broken(
-                stuck, order, "set_epoch has no effect, so all epochs use the same order."
-            )
+            return self._sampler_broken(stuck, "the same order after set_epoch(1) as in epoch 0")
         unstable = [rank for rank, value in values.items() if value["again"] != value["epoch_0"]]
         if unstable:
-            order = "a different order in a second pass of the same epoch"
-            return self._sampler_broken(
-                unstable, order, "The shards of ranks overlap if it depends on anything else."
-            )
+            return self._sampler_broken(unstable, "a different order in a second pass of the same epoch")
         return Passed("DistributedSampler shuffles anew after set_epoch, and repeats its order without it")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -121,8 +115,6 @@ class SetEpochMissing(Check):
         return self.fail(
             f"{count} training passes{over} use the same shuffle order on "
             f"{ranks_phrase(rank for rank, _ in loops)}{unchanged}",
-            why="The order is drawn from seed + epoch, and the epoch did not change. Every pass has the same "
-            "batches in the same order, and every rank sees the same part of the data again and again.",
             **_fields(loops, lambda loop: f"each pass begins with samples {loop.begins_with}"),
         )
 
@@ -134,10 +126,8 @@ class SetEpochMissing(Check):
             why="The loop keeps the batches of the first pass, as itertools.cycle does. The "
             "sampler never draws a new order, so every rank sees the same part of the data in "
             "the same batches, and set_epoch has no effect.",
-            **{
-                **_fields(loops, lambda loop: f"the pass begins with samples {loop.begins_with}"),
-                "fix": _FOREVER,
-            },
+            fix=_FOREVER,
+            **_fields(loops, lambda loop: f"the pass begins with samples {loop.begins_with}"),
         )
 
     def _begins_late(self, loops: Sequence[tuple[int, "Loop"]]) -> Finding:
@@ -151,10 +141,11 @@ class SetEpochMissing(Check):
             ),
         )
 
-    def _sampler_broken(self, ranks: list[int], order: str, why: str) -> Finding:
+    def _sampler_broken(self, ranks: list[int], order: str) -> Finding:
         return self.fail(
             f"DistributedSampler gives {ranks_phrase(ranks)} {order}",
-            why=f"The order is drawn from seed + epoch alone. {why}",
+            why="The order is drawn from seed + epoch alone. If it depends on anything else, shards overlap or all "
+            "epochs are alike.",
             fix=REINSTALL_TORCH,
             ranks=tuple(ranks),
         )
@@ -219,7 +210,6 @@ def _fields(loops: Sequence[tuple[int, Loop]], text: Callable[[Loop], str]) -> d
     """The fields of a finding about loops over DataLoaders in one line."""
     by_loader = by_key(loops, _key)
     return {
-        "fix": "sampler.set_epoch(epoch)    # at the beginning of each epoch, before the loop over the loader",
         "ranks": tuple(dict.fromkeys(rank for rank, _ in loops)),
         "where": loops[0][1].at,
         "evidence": tuple(entry for of_ranks in by_loader for entry in by_state(of_ranks, text)),

@@ -8,7 +8,7 @@ from ddpdoctor.shards import Cover, Overlap, cover, overlap, shared_by_chance
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.batch_overlap import lag, order_of_each_rank
-from ddpdoctor.trace.dataset_draws import Draw, OrderDraw, draw_before_cut
+from ddpdoctor.trace.dataset_draws import OrderDraw, draw_before_cut
 from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
@@ -16,18 +16,7 @@ from ddpdoctor.trace.seeds import shared_seed
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8
-_SET_EPOCH = "sampler.set_epoch(epoch)    # on every rank, at the beginning of each epoch"
-_SAMPLER_SEED = "sampler = DistributedSampler(dataset, seed=args.seed)    # the same seed on every rank"
-_RANDOM_SEED = "random.seed(args.seed)    # the same on every rank, before samples are shuffled or chosen"
-_ONE_ORDER = {
-    Draw.RANDOM: (
-        "random.Random(0).shuffle(names)    # the same seed on every rank, before each takes "
-        "its part\nsampler = DistributedSampler(dataset)    # or give every rank the whole "
-        "dataset, which this divides"
-    ),
-    Draw.SET: "names = sorted(names)    # the same order on every rank, before each takes its part",
-    Draw.FOLDER: "names = sorted(names)    # the same order on every rank, before each takes its part",
-}
+_EPOCHS_DIFFER = "their samplers are in different epochs"
 
 
 class ShardsOverlap(Check):
@@ -61,6 +50,8 @@ class ShardsOverlap(Check):
             DistributedSampler(dataset, seed=args.seed)
             files = sorted(os.listdir(folder))
             random.Random(0).shuffle(files)
+            order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))
+            sampler.set_epoch(epoch)        # on every rank
     """
 
     code = "DD104"
@@ -108,18 +99,13 @@ class ShardsOverlap(Check):
     def _share(self, shared: SharedPass, overlap: Overlap, draw: OrderDraw | None) -> Finding:
         indices = shared.indices or {}
         drawn = len({index for shard in indices.values() for index in shard})
-        cause, fix = (
-            ("each rank takes its part from a different order", _ONE_ORDER[draw.kind])
-            if draw
-            else _cause(shared)
-        )
+        cause = "each rank takes its part from a different order" if draw else _cause(shared)
         return self.fail(
             f"{ranks_phrase(shared.ranks)} share {len(overlap.shared)} of the {drawn} samples they draw in a "
             f"pass{_never_drawn(shared, overlap)}",
             why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so "
             "some samples are trained on twice in an epoch, and others not at all.",
-            fix=fix,
-            explained_by=("DD103",) if fix == _SET_EPOCH else (),
+            explained_by=("DD103",) if cause == _EPOCHS_DIFFER else (),
             **_fields(
                 shared,
                 {rank: f"{_sampler(shared, rank)}draws {_some(shard)}" for rank, shard in indices.items()},
@@ -137,9 +123,6 @@ class ShardsOverlap(Check):
         return self.fail(
             f"{ranks_phrase(shared.ranks)} share {len(equal)} of the {len(set().union(*drawn.values()))} samples of "
             f"{shared.loader.dataset} they draw first",
-            why="Each rank takes its part from a different order of the samples, so the parts "
-            "overlap: some samples are trained on twice in an epoch, and others not at all.",
-            fix=_ONE_ORDER[draw.kind],
             **_fields(shared, evidence, draw),
         )
 
@@ -172,11 +155,6 @@ class ShardsOverlap(Check):
         draw, trained = found
         return self.fail(
             f"{ranks_phrase(members)} each take their part of a random order of their own",
-            why="Each rank cuts its part out of an order of its own, where all have to cut up one order. So some "
-            "samples are trained on twice in an epoch, and others not at all.",
-            fix="order = torch.randperm(n, generator=torch.Generator().manual_seed(epoch))    # equal on all ranks"
-            if draw.stream == "torch"
-            else _ONE_ORDER[draw.kind].partition("\n")[0],
             ranks=tuple(members),
             where=draw.where,
             evidence=(
@@ -208,15 +186,12 @@ def _never_drawn(shared: SharedPass, overlap: Overlap) -> str:
     return f", and {samples} of {shared.loader.dataset} {'is' if overlap.never == 1 else 'are'} never drawn"
 
 
-def _cause(shared: SharedPass) -> tuple[str, str]:
-    """Why ranks divide different orders, and what to do about it."""
-    seeds = [sampler.seed for sampler in shared.samplers.values()]
-    if len(set(seeds)) > 1:
-        return "their samplers have different seeds", _SAMPLER_SEED
-    if len({sampler.epoch for sampler in shared.samplers.values()}) > 1:
-        return "their samplers are in different epochs", _SET_EPOCH
-    seeded = len(seeds) > 1 and None not in seeds
-    return "each rank divides a different order", _RANDOM_SEED if seeded else _SAMPLER_SEED
+def _cause(shared: SharedPass) -> str:
+    """Why ranks divide different orders."""
+    if len({sampler.seed for sampler in shared.samplers.values()}) > 1:
+        return "their samplers have different seeds"
+    apart = len({sampler.epoch for sampler in shared.samplers.values()}) > 1
+    return _EPOCHS_DIFFER if apart else "each rank divides a different order"
 
 
 def _some(indices: Iterable[int]) -> str:

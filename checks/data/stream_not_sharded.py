@@ -9,14 +9,6 @@ ENOUGH = 4
 """Samples in common from which it is no accident; a quarter of those that were seen, for a stream that is shuffled."""
 
 
-_ONE_ORDER = "rng = random.Random(seed + epoch)    # on all ranks one order, before samples are divided\n"
-_DIVIDE = (
-    "info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
-    "first = dist.get_rank() * workers + worker\n"
-    "yield from itertools.islice(samples, first, None, dist.get_world_size() * workers)"
-)
-
-
 class StreamNotSharded(Check):
     """A stream of samples is not divided among the ranks.
 
@@ -25,8 +17,9 @@ class StreamNotSharded(Check):
         divide a stream: the dataset has to do so, by rank and by DataLoader worker.
 
     Why it matters:
-        Every rank reads and computes everything, so adding ranks gains nothing, and an epoch sees each sample once
-        for every rank. Where the stream is divided by worker only, it is divided on each rank alike.
+        A sampler cannot divide an IterableDataset. Every rank reads and computes everything, so adding ranks gains
+        nothing, and an epoch sees each sample once for every rank. Where the stream is divided by worker only, it is
+        divided on each rank alike.
 
     Example:
         class Lines(IterableDataset):
@@ -34,7 +27,8 @@ class StreamNotSharded(Check):
                 return iter(open(self.path))         # every rank reads every line
 
     Fix:
-        Take every n-th sample, n being ranks times workers:
+        Take every n-th sample of one order, n being ranks times workers:
+            rng = random.Random(seed + epoch)    # on all ranks alike, where samples are shuffled
             info = get_worker_info()
             workers, worker = (info.num_workers, info.id) if info else (1, 0)
             first = dist.get_rank() * workers + worker
@@ -63,19 +57,13 @@ class StreamNotSharded(Check):
         batches_seen = min(len(pass_.content) for pass_ in shared.passes.values())
         common, first = _common(shared)
         what = plural(batches_seen, "batch") if shared.same_batches else "samples"
-        ranks, count = ranks_phrase(shared.ranks), len(shared.members)
+        ranks = ranks_phrase(shared.ranks)
         is_part = not shared.same_batches and len(common) < first
         return self.fail(
             f"{ranks} get {len(common)} of their first {first} samples in common from the stream "
             f"{shared.loader.dataset}"
             if is_part
             else f"{ranks} get the same first {what} from the stream {shared.loader.dataset}",
-            why="A sampler cannot divide an IterableDataset. Here each rank takes samples out of an order of its own, "
-            "so some are trained on by several ranks."
-            if is_part
-            else "A sampler cannot divide an IterableDataset, and this one yields the same samples to every rank. "
-            f"{count} ranks do {count} times the work of one and learn no more from it.",
-            fix=(_ONE_ORDER if is_part else "") + _DIVIDE,
             **shared.fields(shared.loaders, lambda loader: plural(loader.workers, "worker")),
         )
 

@@ -24,7 +24,8 @@ class TooFewSamples(Check):
             loader = DataLoader(dataset, batch_size=8, sampler=DistributedSampler(dataset), drop_last=True)
 
     Fix:
-        Divide one batch size of the whole job by the ranks, and stop where a pass is empty:
+        Use more data or fewer ranks. Divide one batch size of the whole job by the ranks, and stop where a pass is
+        empty:
             batch_size = max(1, args.batch_size // dist.get_world_size())
             if len(loader) == 0:
                 raise SystemExit(f"{len(dataset)} samples are too few for {dist.get_world_size()} ranks")
@@ -50,32 +51,18 @@ class TooFewSamples(Check):
 
     def _empty(self, shared: SharedPass) -> Finding:
         loader = shared.loader
-        dropped = (
-            f" and drop_last drops what does not fill a batch of {loader.batch_size}"
-            if loader.drop_last
-            else ""
-        )
+        of_size = f" of {loader.batch_size}, and drop_last" if loader.drop_last else ""
         return self.fail(
             f"a training pass over {loader.dataset} has no batch on {ranks_phrase(shared.ranks)}",
-            why=f"{plural(loader.samples or 0, 'sample')} are too few for {plural(len(shared.members), 'rank')}: "
-            f"each rank's part is empty, or smaller than a batch{dropped}. The loop body never runs, so the weights "
-            "stay as they were, and nothing fails.",
-            fix="batch_size = max(1, global_batch_size // dist.get_world_size())    # or more data, or fewer ranks",
             **shared.fields(
                 {rank: loader.samples for rank, loader in shared.loaders.items()},
-                lambda samples: f"{plural(samples or 0, 'sample')} in its dataset, 0 batches",
+                lambda samples: f"{plural(samples or 0, 'sample')} in its dataset, 0 batches{of_size}",
             ),
         )
 
     def _repeated(self, shared: SharedPass, samples: int) -> Finding:
-        ranks = len(shared.members)
-        name = next(iter(shared.samplers.values())).name
         return self.warn(
-            f"{shared.loader.dataset} has {plural(samples, 'sample')} for {plural(ranks, 'rank')}",
-            why=f"{name} gives every rank the same number of samples, so it repeats some: "
-            f"{ranks - samples} ranks train on a sample that another rank trains on, too. They "
-            "add work and no information, and the repeated samples count more.",
-            fix="more data, or fewer ranks; DistributedSampler(dataset, drop_last=True) would leave every rank without",
+            f"{shared.loader.dataset} has {plural(samples, 'sample')} for {plural(len(shared.members), 'rank')}",
             **shared.fields(shared.samplers, lambda sampler: f"{sampler.name}, total_size {sampler.total}"),
         )
 

@@ -1,6 +1,5 @@
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from ddpdoctor.blame.causes import OutOfBatches
 from ddpdoctor.blame.wording import cause_fields, place_phrase, verb, who
@@ -32,14 +31,6 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
 from ddpdoctor.trace.training import TrainingStep
 
-_WHY = (
-    "Each batch has a collective of all ranks: every backward is one. Ranks that ran out of batches have left the loop "
-    "and do not take part, so the others wait until the timeout, or their all-reduce meets a different collective."
-)
-_FIX = (
-    "sampler = DistributedSampler(dataset)    # equal shards; or train under Join:\nwith Join([model]):\n"
-    "    for batch in loader:"
-)
 _EXHAUSTED = "one rank that exhausted inputs"
 """Raised by torch's Join on all ranks, under throw_on_early_termination."""
 
@@ -132,8 +123,6 @@ class UnevenBatches(HangCheck):
         return self.fail(
             f"{who(cause.culprits)} ran out of batches after {cause.drawn}, and {who(waiting)} "
             f"{verb(waiting, 'waits', 'wait')} in batch {cause.drawn + 1}, in {place_phrase(cause.waits_in)}",
-            why=_WHY,
-            fix=_FIX,
             **cause_fields(cause),
         )
 
@@ -142,7 +131,8 @@ class UnevenBatches(HangCheck):
         waited = next((raised for raised in log.fatal if waited_in_vain(raised) and _in_join(raised)), None)
         if raised := exhausted or waited:
             details = log_fields(raised, role=Role.CAUSE if exhausted else Role.MESSENGER)
-            return self._in_output("ranks ran out of batches at different steps", details)
+            headline = "ranks ran out of batches at different steps"
+            return self.fail(headline, confidence=Confidence.LIKELY, **details)
         bars = {bar.line.rank: bar for bar in log.progress if bar.line.rank is not None and bar.total}
         totals = sorted({bar.total for bar in bars.values()})
         if find_stall(log) is None or len(totals) < 2 or len(totals) * 4 < len(bars):
@@ -153,17 +143,8 @@ class UnevenBatches(HangCheck):
             for total in totals
         )
         headline = f"ranks have different numbers of batches: {counts}"
-        return self._in_output(headline, log_fields(*lines, role=Role.MESSENGER))
-
-    def _in_output(self, headline: str, details: dict[str, Any]) -> Finding:
-        return self.fail(
-            headline,
-            why="The ranks with more batches wait in the next collective for those that have none left, "
-            "until the timeout.",
-            fix=_FIX,
-            confidence=Confidence.LIKELY,
-            **details,
-        )
+        details = log_fields(*lines, role=Role.MESSENGER)
+        return self.fail(headline, confidence=Confidence.LIKELY, **details)
 
     def _stalls(self, shared: SharedPass, counts: dict[int, int]) -> Finding:
         fewest, most = min(counts.values()), max(counts.values())
@@ -174,8 +155,6 @@ class UnevenBatches(HangCheck):
         return self.fail(
             f"{ranks_do(long, 'run')} {plural(most, 'batch')}{more} in a pass, {ranks_phrase(short)} only "
             f"{fewest}: the others wait in batch {fewest + 1}",
-            why=_WHY,
-            fix=_FIX,
             **shared.fields(
                 counts, lambda count: f"{plural(count, 'batch')}{more if count > fewest else ''} in its shard"
             )

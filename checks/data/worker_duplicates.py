@@ -11,15 +11,6 @@ from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import by_key, of_loader, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
-_SEED = (
-    "def seed_worker(worker):    # worker_init_fn\n    numpy.random.seed(torch.initial_seed() % 2**32)\n"
-    "    random.seed(torch.initial_seed())"
-)
-_OWN_SEED = (
-    "def seed_worker(worker):    # worker_init_fn\n    info = torch.utils.data.get_worker_info()\n"
-    "    info.dataset.rng = random.Random(info.seed)    # one for each worker, in place of the copy"
-)
-
 
 class WorkerDuplicates(Check):
     """DataLoader workers yield duplicate samples or random numbers.
@@ -48,6 +39,8 @@ class WorkerDuplicates(Check):
         Let torch seed the workers (it does, numpy too), or add what differs:
             def seed_worker(worker):
                 numpy.random.seed(torch.initial_seed() % 2**32)
+                info = get_worker_info()
+                info.dataset.rng = random.Random(info.seed)    # one for each worker, in place of a copy
     """
 
     code = "DD108"
@@ -68,10 +61,6 @@ class WorkerDuplicates(Check):
         loader, pass_, workers = next(iter(repeating.values()))
         return self.fail(
             f"workers {workers} of {ranks_phrase(repeating)} yield the same samples of {loader.dataset}",
-            why=f"Each of {len(pass_.workers)} workers has its own copy of the stream and yields all of it, "
-            "so samples are trained on more than once in a pass.",
-            fix="info = get_worker_info()\nworkers, worker = (info.num_workers, info.id) if info else (1, 0)\n"
-            "first = rank * workers + worker\nyield from islice(samples, first, None, world_size * workers)",
             ranks=tuple(repeating),
             where=loader.at or pass_.at,
             evidence=tuple(
@@ -89,14 +78,6 @@ class WorkerDuplicates(Check):
         return self.fail(
             f"the {len(pass_.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers "
             f"from {stream}",
-            why="Every worker began with the same state of this generator, and the dataset draws from it, so "
-            "all workers augment their samples in the same way. "
-            + (
-                "Each has a copy of it."
-                if "." in stream
-                else "worker_init_fn gives all of them the same seed."
-            ),
-            fix=_OWN_SEED if "." in stream else _SEED,
             ranks=tuple(alike),
             where=loader.at or pass_.at,
             evidence=by_state(

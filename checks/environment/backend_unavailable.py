@@ -150,13 +150,10 @@ class BackendUnavailable(Check):
             return self.fail(
                 f"backend {backend} is not compiled into torch {build.version}, which has "
                 + ", ".join(sorted(build.backends)),
-                fix="--backend gloo"
-                + ("; or install a build of torch with CUDA (pytorch.org)" if backend == "nccl" else ""),
             )
         if backend == "nccl" and not build.hip and host.gpus.absent:
             return self.fail(
                 f"backend nccl has no GPU to use: {host.gpus.absent}",
-                fix="--backend gloo; or start the job where nvidia-smi shows GPUs (docker run --gpus all ...)",
             )
         return None
 

@@ -80,10 +80,6 @@ class HostMemory(Check):
             killed = plural(host.cgroup.oom_kills, "process")
             return self.info(
                 f"the kernel has killed {killed} of this control group because of its memory limit",
-                why="An earlier job reached the memory limit of this container or service. A rank that "
-                "ended with exit code -9 and without a traceback was killed in this way.",
-                fix="raise the limit (docker run --memory, resources.limits.memory, MemoryMax=), or use "
-                "fewer workers and ranks",
                 evidence=_evidence(host),
             )
         return Passed(f"{size(free)} of memory are free for {plural(nproc, 'rank')}")
@@ -154,8 +150,6 @@ class HostMemory(Check):
         return report(
             f"{size(free)} of memory are free, {plural(nproc, 'rank')} need at least {size(needed)} to "
             + ("train" if starts else "start"),
-            why="Python with torch needs that much in every rank, without model and data. At the limit the kernel "
-            "kills a rank with SIGKILL, without a traceback, and the others wait for it.",
             fix=f"--nproc {max(1, (free - LAUNCHER) // TRAINING)}, or give the container more memory "
             "(docker run --memory, resources.limits.memory)",
             evidence=_evidence(host),

@@ -53,7 +53,8 @@ class HostnameLoopback(Check):
             echo "10.0.0.1 node1" >> /etc/hosts
         or give the interface to gloo and the address to torchrun:
             export GLOO_SOCKET_IFNAME=eth0
-            torchrun --local-addr 10.0.0.1 ...
+            torchrun --local-addr 10.0.0.1 ...     # on one node: --local-addr 127.0.0.1 --standalone
+        On every node, getent hosts NAME has to print that address; torchrun --master-addr 10.0.0.1 needs no hostname.
     """
 
     code = "DD003"
@@ -64,16 +65,15 @@ class HostnameLoopback(Check):
     def examine_host(self, host: Host) -> Judgement:
         addresses = host.system.resolve(host.hostname)
         if not addresses or host.hostname.isdigit():
-            return self._unresolved(host)
+            problem = "is read as an IPv4 address" if host.hostname.isdigit() else "does not resolve"
+            report = (
+                self.info if host.launch.nnodes == 1 else self.warn if _named_interface(host) else self.fail
+            )
+            return report(f"hostname {quote(host.hostname)} {problem}", evidence=_interfaces(host))
         if host.launch.nnodes > 1 and all(_is_loopback(address) for address in addresses):
             report = self.warn if _named_interface(host) else self.fail
             return report(
                 f"hostname {quote(host.hostname)} resolves to {', '.join(addresses)} only, a loopback address",
-                why="The other nodes cannot connect to a loopback address. gloo binds to the address of the "
-                "hostname unless GLOO_SOCKET_IFNAME names an interface, and torchrun's c10d rendezvous "
-                "gives every node the hostname of node 0.",
-                fix=f"map the hostname to {_host_address(host)} in /etc/hosts; or export GLOO_SOCKET_IFNAME=... and "
-                f"torchrun --local-addr {_host_address(host)} ...",
                 evidence=_interfaces(host),
             )
         return Passed(f"hostname {quote(host.hostname)} resolves to {', '.join(addresses)}")
@@ -84,10 +84,6 @@ class HostnameLoopback(Check):
             name = reason.match["name"]
             return self.fail(
                 f"hostname {quote(name)} did not resolve" if name else "a hostname did not resolve",
-                why="Ranks find rank 0's store by this hostname. A node that cannot resolve it repeats the lookup "
-                "until the rendezvous times out.",
-                fix=f"on every node: getent hosts {quote(name or 'NAME')}\nadd the hostname with the node's "
-                "address to /etc/hosts, or give an address: torchrun --master-addr 10.0.0.1 ...",
                 **log_fields(reason.confirmed_by(log.search(_UNREACHED))),
             )
         if _ends_in_lookups(log, _NAMELESS):
@@ -121,29 +117,6 @@ class HostnameLoopback(Check):
             **log_fields(reason),
         )
 
-    def _unresolved(self, host: Host) -> Finding:
-        problem = "is read as an IPv4 address" if host.hostname.isdigit() else "does not resolve"
-        headline = f"hostname {quote(host.hostname)} {problem}"
-        why = (
-            "torchrun's c10d rendezvous, also with --standalone, gives the ranks this hostname as MASTER_ADDR, and "
-            "they fail after a minute."
-        )
-        fix = f"echo '{_host_address(host)} NAME' >> /etc/hosts, with the name that `hostname` prints"
-        if host.launch.nnodes == 1:
-            return self.info(
-                headline,
-                why=f"{why} On one node, a fixed --master-addr does not use it.",
-                fix=f"{fix}; or torchrun --local-addr 127.0.0.1 --standalone ...",
-            )
-        report = self.warn if _named_interface(host) else self.fail
-        return report(
-            headline,
-            why=f"{why} gloo falls back to the loopback address, which no other node reaches, unless "
-            "GLOO_SOCKET_IFNAME names an interface.",
-            fix=f"{fix}; or torchrun --local-addr {_host_address(host)} ... and export GLOO_SOCKET_IFNAME=...",
-            evidence=_interfaces(host),
-        )
-
 
 def _is_of_the_web(reason: Reason) -> bool:
     """Whether the name is that of a server, and not of a rank's host."""
@@ -160,11 +133,6 @@ def _ends_in_lookups(log: Log, pattern: str) -> bool:
 def _named_interface(host: Host) -> bool:
     """Whether the group finds its interface without the hostname, which NCCL never uses."""
     return bool(host.environ.get("GLOO_SOCKET_IFNAME")) or host.launch.backend == "nccl"
-
-
-def _host_address(host: Host) -> str:
-    addresses = (address for interface in host.usable_interfaces for address in interface.addresses)
-    return next((address for address in addresses if ":" not in address), "127.0.0.1")
 
 
 def _interfaces(host: Host) -> tuple[Evidence, ...]:

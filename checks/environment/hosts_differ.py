@@ -52,18 +52,14 @@ class HostsDiffer(Check):
             if _ABSENT in by_host.values():
                 continue  # a path of one host, or a host on which it is found in another way
             yield self.warn(
-                f"{quote(path)} differs between hosts: {_groups(by_host)}",
-                fix=f"sha256sum {path}     # on every host\nrun one copy, on a shared file system or from one image",
-                about=Kind.PATH.of(path),
+                f"{quote(path)} differs between hosts: {_groups(by_host)}", about=Kind.PATH.of(path)
             )
 
     def _variables(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
         for name, by_host in _differing({node.host: node.variables for node in nodes}):
             if not any(part in name for part in _OF_ONE_HOST):
                 yield self.warn(
-                    f"{name} differs between hosts: {_groups(by_host)}",
-                    fix=f"give {name} the same value on every host, or unset it on all",
-                    about=Kind.VARIABLE.of(name),
+                    f"{name} differs between hosts: {_groups(by_host)}", about=Kind.VARIABLE.of(name)
                 )
 
     def _gpus(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:

@@ -77,8 +77,6 @@ class SharedMemorySmall(Check):
         if held > LEAKED_SHARE * shm.total:
             return self.info(
                 f"{size(held)} of {size(shm.total)} in /dev/shm are held by torch files of processes that are gone",
-                why="Processes that were killed did not remove their shared memory. It is used until it is removed or "
-                "the machine restarts.",
                 fix=f"{_remove(leaked)}, unless a container that shares this /dev/shm uses them",
                 evidence=evidence,
                 confidence=Confidence.LIKELY,

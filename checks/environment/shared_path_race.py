@@ -43,10 +43,6 @@ _RESULT = (
 _ON_RANK_0 = """if dist.get_rank() == 0:
     save(results)        # what writes the file
 Results that differ between ranks need a file for each: f"results_rank{dist.get_rank()}.json\""""
-_FOLDER_MADE = (
-    "Another rank may make it between the check and os.mkdir, which then fails with FileExistsError."
-)
-_FILE_MADE = "Another rank may read it while it is incomplete, or write it at the same time."
 
 
 class SharedPathRace(Check):
@@ -159,17 +155,15 @@ class SharedPathRace(Check):
         )
 
     def _asked(self, made: FileEvent, ranks: tuple[int, ...]) -> Finding:
-        of_folder = made.action == "mkdir"
         return self.warn(
-            f"{ranks_phrase(ranks)} {'make' if of_folder else 'write'} {quote(made.path)} where they find none, "
-            "without synchronizing",
-            why=(_FOLDER_MADE if of_folder else _FILE_MADE)
-            + " In this run no two ranks met there at the same moment.",
+            f"{ranks_phrase(ranks)} {'make' if made.action == 'mkdir' else 'write'} {quote(made.path)} where they find "
+            "none, without synchronizing",
             ranks=ranks,
             where=made.at,
+            evidence=(Evidence("in this run no two ranks met there at the same moment", ranks),),
             confidence=Confidence.LIKELY,
             about=Kind.PATH.of(made.path),
-            **({"fix": "os.makedirs(path, exist_ok=True)"} if of_folder else {}),
+            **({"fix": "os.makedirs(path, exist_ok=True)"} if made.action == "mkdir" else {}),
         )
 
     def _named_by_clocks(self, named: ClockName) -> Finding:
@@ -191,7 +185,6 @@ class SharedPathRace(Check):
         return self.fail(
             f"{ranks_phrase(ranks)} {_ONCE[event.action]} {quote(event.path)} without "
             f"synchronizing, and {ranks_phrase(late)} failed: already done",
-            why=f"Only one rank can, and the others fail with {raised.type}. Which one depends on timing.",
             ranks=tuple(ranks),
             where=raised.at or event.at,
             evidence=(Evidence(last_line(raised), tuple(late)),),

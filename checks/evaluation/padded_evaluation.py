@@ -58,8 +58,6 @@ class PaddedEvaluation(Check):
             why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank the same "
             "number. A metric that is summed over the ranks counts "
             f"{'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",
-            fix="share = range(dist.get_rank(), len(dataset), dist.get_world_size())\n"
-            "loader = DataLoader(Subset(dataset, share), batch_size)",
             **shared.fields(
                 {rank: sampler for rank, sampler in shared.samplers.items() if sampler.total is not None},
                 lambda sampler: f"{sampler.name}, total_size {sampler.total}",

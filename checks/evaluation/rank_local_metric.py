@@ -90,10 +90,6 @@ class RankLocalMetric(Check):
         return self.warn(
             f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of "
             f"{evaluation.part}, with {evaluation.reduced} reduced over the ranks",
-            why="Every rank evaluated a part of the held-out samples. Without a reduction the metric is that of the "
-            "part only, and differs between ranks.",
-            fix="counts = torch.tensor([correct, total], dtype=torch.float64, device=device)\n"
-            "dist.all_reduce(counts)\naccuracy = counts[0] / counts[1]",
             ranks=tuple(uses),
             where=use.at,
             evidence=by_state({rank: use.value for rank, use in uses.items() if use.value}),

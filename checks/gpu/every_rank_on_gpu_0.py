@@ -111,8 +111,6 @@ class EveryRankOnGpu0(Check):
             return NOT_IN_OUTPUT  # processes on GPU 0 alone may be jobs of their own
         return self.fail(
             f"{len(strangers)} processes that work on other GPUs hold memory on GPU {first} too",
-            why="Every process allocated on the first GPU: by a checkpoint loaded without map_location, which goes to "
-            "the GPU it was saved from, or by a .cuda() before torch.cuda.set_device.",
             confidence=Confidence.LIKELY,
             **log_fields(*(lines[pid] for pid in strangers)),
         )
@@ -136,8 +134,6 @@ class EveryRankOnGpu0(Check):
         return self.fail(
             f"GPU {gpu} ran out of memory, and {plural(len(others), 'other process')} of the job "
             f"{'holds' if len(others) == 1 else 'hold'} memory there",
-            why="Processes of other ranks allocated on the GPU of this rank: they loaded a checkpoint to the GPU it "
-            "was saved from, or used CUDA before they set their device.",
             confidence=Confidence.LIKELY,
             **log_fields(reason),
         )

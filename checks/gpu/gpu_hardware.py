@@ -73,7 +73,7 @@ class GpuHardware(Check):
 
     Fix:
         Look at the GPU, and exclude the node (sbatch --exclude NODE) or the GPU (CUDA_VISIBLE_DEVICES):
-            nvidia-smi -q -d ECC,ROW_REMAPPER,PERFORMANCE,TEMPERATURE; dmesg -T | grep Xid
+            nvidia-smi -q -d ECC,ROW_REMAPPER,PERFORMANCE,TEMPERATURE,POWER; dmesg -T | grep Xid
         Reset the GPU with nothing running on it, or restart the node; replace the GPU if the error recurs:
             nvidia-smi --gpu-reset -i INDEX
     """
@@ -109,45 +109,19 @@ class GpuHardware(Check):
         )
 
     def _errors(self, gpu: Gpu) -> Iterator[Finding]:
+        name, described, about = f"GPU {gpu.index}", _describe(gpu), Kind.GPU.of(gpu.index)
+        seen = (Evidence(described),)
         if gpu.lost is not None:
-            yield self._does_not_answer(gpu)
+            yield self.fail(f"{name} does not answer: {gpu.lost}", evidence=seen, about=about)
         if gpu.ecc_uncorrected:
-            yield self._memory_errors(gpu, gpu.ecc_uncorrected)
-        slowed = [reason for reason in gpu.throttle_reasons if reason in _SLOWED_BY]
-        if slowed:
-            yield self._throttled(gpu, slowed)
-
-    def _does_not_answer(self, gpu: Gpu) -> Finding:
-        return self.fail(
-            f"GPU {gpu.index} does not answer: {gpu.lost}",
-            why="The driver cannot reach the GPU. A rank on it fails or hangs at its first CUDA call, and every other "
-            "rank waits for it.",
-            fix="restart the node and look for Xid errors: dmesg | grep -i xid; until then exclude "
-            "the GPU with CUDA_VISIBLE_DEVICES",
-            evidence=(Evidence(_describe(gpu)),),
-            about=Kind.GPU.of(gpu.index),
-        )
-
-    def _memory_errors(self, gpu: Gpu, count: int) -> Finding:
-        return self.warn(
-            f"GPU {gpu.index} has had {plural(count, 'uncorrected memory error')} since the driver was loaded",
-            why="ECC found errors that it could not correct. The driver ends a process that accesses such memory, and "
-            "replaces the memory only when the GPU is reset.",
-            fix=f"nvidia-smi --gpu-reset -i {gpu.index}     # with nothing running on it; replace it if it recurs",
-            evidence=(Evidence(_describe(gpu)),),
-            about=Kind.GPU.of(gpu.index),
-        )
-
-    def _throttled(self, gpu: Gpu, reasons: list[str]) -> Finding:
-        # The parts of a laptop share their cooling and power supply, so it slows down normally.
-        report = self.info if any(word in gpu.name for word in _SHARED_COOLING) else self.warn
-        return report(
-            f"GPU {gpu.index} has lowered its clock because of {_SLOWED_BY[reasons[0]]}",
-            why="The GPU is slower than it could be, and every rank waits for the slowest.",
-            fix=f"nvidia-smi -q -d TEMPERATURE,POWER,PERFORMANCE -i {gpu.index}     # then check fans and power supply",
-            evidence=(Evidence(f"{_describe(gpu)}: {', '.join(reasons)}"),),
-            about=Kind.GPU.of(gpu.index),
-        )
+            errors = plural(gpu.ecc_uncorrected, "uncorrected memory error")
+            headline = f"{name} has had {errors} since the driver was loaded"
+            yield self.warn(headline, evidence=seen, about=about)
+        if slowed := [reason for reason in gpu.throttle_reasons if reason in _SLOWED_BY]:
+            # The parts of a laptop share their cooling and power supply, so it slows down normally.
+            report = self.info if any(word in gpu.name for word in _SHARED_COOLING) else self.warn
+            headline = f"{name} has lowered its clock because of {_SLOWED_BY[slowed[0]]}"
+            yield report(headline, evidence=(Evidence(f"{described}: {', '.join(slowed)}"),), about=about)
 
     def _xids(self, host: Host, used: tuple[Gpu, ...]) -> list[Finding]:
         buses = {sysfs_name(gpu.pci_bus_id).rpartition(".")[0]: gpu for gpu in used}
@@ -162,9 +136,6 @@ class GpuHardware(Check):
         last = xids[-1]
         return self.warn(
             f"GPU {index} reported Xid {last.number} {_ago(last.age)} ago: {_HARDWARE_XIDS[last.number]}",
-            why="The driver logged an error of the GPU, not of a program. If it recurs during a run, it ends the rank "
-            "on this GPU while the others wait.",
-            fix=f"nvidia-smi -q -i {index}     # then reset the GPU or restart the node; replace it if it recurs",
             evidence=(Evidence(f"{plural(len(xids), 'time')}, last: {last.line}"),),
             confidence=Confidence.LIKELY,
             about=Kind.GPU.of(index),

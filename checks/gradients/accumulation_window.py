@@ -14,12 +14,6 @@ from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
 
-_FIX = (
-    "length = min(accumulate, len(loader) - (i - i % accumulate))\n"
-    "(criterion(model(x), y) / length).backward()\n"
-    "if (i + 1) % accumulate == 0 or i + 1 == len(loader):\n"
-    "    optimizer.step()"
-)
 _LEAVING = (ast.Break, ast.Return, ast.Continue, ast.Raise)
 """Statements with which a loop may leave out the batches of a last, shorter window."""
 
@@ -33,8 +27,9 @@ class AccumulationWindow(Check):
         gradients nobody used.
 
     Why it matters:
-        The gradient of such a window is too small or too large by the ratio, in every epoch, and samples of the
-        rest count wrongly or not at all. With few batches in an epoch the effect is large.
+        The gradient of such a window is too small or too large by the ratio, in every epoch. Samples of the rest are
+        added to the next update, or dropped where zero_grad() comes before it. With few batches in an epoch the
+        effect is large.
 
     Example:
         Ten batches in windows of four, and the last two are left to the next epoch:
@@ -94,9 +89,6 @@ class AccumulationWindow(Check):
         return self.warn(
             f"an epoch of {pass_.batches} batches ends with {rest} whose loss is divided by {by} "
             f"on {ranks_phrase(left)}",
-            why="The number of batches in an epoch is not a multiple of the window: the gradient of the last window is "
-            "too small, or is added to the next update, or dropped where zero_grad() comes before it.",
-            fix=_FIX,
             ranks=tuple(left),
             where=recordings[rank].steps[-1].optimizer_steps[-1].at,
             evidence=(Evidence(f"updates so far: {by} micro-batches each", (rank,)),),
@@ -111,26 +103,18 @@ class AccumulationWindow(Check):
     ) -> Finding:
         rank, windows = next(iter(wrong.items()))
         by, backwards, used = divided[rank], windows[0].backwards, windows[0].optimizer_steps
-        count, times = len(backwards), f"{len(backwards) / by:.2g}"
-        if not used:
-            what, why = "after the last update came", "Their gradients were never used."
-        elif count > by:
-            what = "an update follows"
-            why = (
-                f"The last of a pass are added to the next update, whose gradient is then {times} times that of the "
-                "other windows, or dropped where zero_grad() comes before it."
-            )
-        else:
-            what, why = "an update sums", f"Its gradient is {times} times that of the other windows."
+        count = len(backwards)
+        what, times = "after the last update came", tuple[Evidence, ...]()
+        if used:
+            times = (Evidence(f"its gradient is {count / by:.2g} times that of the other windows", (rank,)),)
+            what = "an update follows" if count > by else "an update sums"
         lengths = Counter(len(step.backwards) for step in recordings[rank].steps)
         shown = ", ".join(f"{n} of {plural(length, 'micro-batch')}" for length, n in sorted(lengths.items()))
         return self.warn(
             f"{what} {plural(count, 'micro-batch')} whose loss was divided by {by} on {ranks_phrase(wrong)}",
-            why=f"{why} The number of batches in an epoch is not a multiple of the window.",
-            fix=_FIX,
             ranks=tuple(wrong),
             where=(used or backwards)[-1].at,
-            evidence=(Evidence(f"updates: {shown}", (rank,)),),
+            evidence=(Evidence(f"updates: {shown}", (rank,)), *times),
         )
 
 

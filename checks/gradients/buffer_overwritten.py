@@ -14,10 +14,6 @@ from ddpdoctor.trace.recording import Recording
 
 _MESSAGE = r"RuntimeError: .*modified by an inplace operation"
 
-_FIX = (
-    "model = DistributedDataParallel(net, broadcast_buffers=False)    # or one forward over all inputs:\n"
-    "outputs = model(torch.cat([first, second]))"
-)
 _SPREAD = ("broadcast", "all_reduce")
 _OF_A_BUFFER = (
     r"modified by an inplace operation: \[torch\.(?:cuda\.)?(?:\w*FloatTensor \[\d+\]|LongTensor \[\])"
@@ -45,7 +41,7 @@ class BufferOverwritten(Check):
 
     Fix:
         DistributedDataParallel(disc, broadcast_buffers=False); or one forward over both:
-        disc(torch.cat([real, fake])).
+        disc(torch.cat([real, fake])). A broadcast of the script's own goes after the backward, or before the forward.
     """
 
     code = "DD215"
@@ -56,9 +52,6 @@ class BufferOverwritten(Check):
             _OF_A_BUFFER,
             "torch",
             headline="a backward found a tensor of the size of a buffer changed in place",
-            why="With broadcast_buffers=True every forward of a DDP wrapper overwrites the buffers, such as "
-            "BatchNorm's statistics, with rank 0's. Of several forwards before one backward, the first then fails.",
-            fix=_FIX,
             likely=True,
         ),
     )
@@ -82,11 +75,6 @@ class BufferOverwritten(Check):
         return self.fail(
             f"{what} overwrote {plural(len(wrapper.buffers), 'buffer')} before the backward of the forward "
             f"that used them on {ranks_phrase(ranks)}",
-            why="The graph of that forward still held a buffer, and the broadcast wrote into it in place."
-            + ("" if by else " With broadcast_buffers=True every forward begins with one."),
-            fix="loss.backward()\ndist.broadcast(buffer, src=0)    # after the backward, or before the forward"
-            if by
-            else _FIX,
             ranks=ranks,
             where=place(trace, raised),
             evidence=(

@@ -69,11 +69,6 @@ class ClipBeforeSync(Check):
         return self.fail(
             f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
             f"{ranks_phrase(row)} in one step",
-            why="Each rank scales its own gradients by a different factor, and the update takes "
-            "the average of these, which is not the clipped gradient of the batch.",
-            fix="if (i + 1) % accumulate == 0:\n"
-            "    clip_grad_norm_(model.parameters(), limit)    # after the backward that reduces\n"
-            "    optimizer.step()",
             ranks=tuple(row),
             where=next(iter(row.values())).at,
             evidence=(

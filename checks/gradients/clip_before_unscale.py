@@ -50,9 +50,6 @@ class ClipBeforeUnscale(Check):
         first = clips[0][1]
         return self.fail(
             f"gradients are clipped at {first.scale:g} times their size, before unscale_, on {ranks_phrase(ranks)}",
-            why=f"GradScaler has multiplied them by {first.scale:g}, and the limit is meant for unscaled "
-            "gradients. Nearly every step is clipped to almost nothing.",
-            fix="scaler.unscale_(optimizer)    # before clip_grad_norm_",
             ranks=ranks,
             where=first.at,
             evidence=(

@@ -46,9 +46,5 @@ class ForwardBypassed(Check):
             sign = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
         return self.fail(
             f"{ranks_phrase(first.by_rank)} trained {name} without DistributedDataParallel's forward: {sign}",
-            why=f"{name} was called directly and not through its wrapper, so the reducer was not prepared and the "
-            "backward averaged nothing. Each rank updates its weights with the gradients of its own data.",
-            fix="outputs = model(batch)    # the wrapper: not model.module(batch), not one of the module's "
-            "methods, not the name that the module had before the wrap",
             **finding_fields(updates, first, "{} without an all-reduce", "training step"),
         )

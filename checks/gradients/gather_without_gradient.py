@@ -64,10 +64,6 @@ class GatherWithoutGradient(Check):
         ranks = tuple(trace.training())
         return self.fail(
             f"the loss uses features ({shape}) from {first.operation}, which drops their gradient",
-            why="It returns copies outside the autograd graph. The gradient lacks what this rank's features "
-            "contribute to the losses of other ranks, so it is not that of the global batch.",
-            fix="from torch.distributed.nn import all_gather    # differentiable\n"
-            "everything = torch.cat(all_gather(features))",
             ranks=ranks,
             where=first.at,
             evidence=(

@@ -24,8 +24,8 @@ class LossNotFalling(Check):
         A GPU with faulty memory: every collective passes, and the loss is NaN from the second step on.
 
     Fix:
-        Run the trainer as one process, then on each GPU alone (CUDA_VISIBLE_DEVICES=0 python trainer.py), until
-        only the faulty device or build is left.
+        Run the trainer as one process, then on each GPU alone, until only the faulty device or build is left:
+            CUDA_VISIBLE_DEVICES=0 ddpdoctor check --nproc 1
     """
 
     code = "DD229"
@@ -38,9 +38,6 @@ class LossNotFalling(Check):
             shown = f"became {last}" if not math.isfinite(last) else f"went from {first:.2f} to {last:.2f}"
             return self.fail(
                 f"the bundled trainer's loss {shown} in {steps} steps",
-                why="The same model on the same text learns on a sound machine, so the arithmetic is wrong somewhere "
-                "between the input and the optimizer: the build of torch, a device, or gradients that do not arrive.",
-                fix="ddpdoctor check --nproc 1\nthen each GPU alone: CUDA_VISIBLE_DEVICES=0 ddpdoctor check --nproc 1",
                 ranks=tuple(rank.rank for rank in trace.ranks),
                 evidence=(
                     Evidence(

@@ -19,7 +19,8 @@ class NoSyncMisaligned(Check):
         require_backward_grad_sync set to False. What was accumulated since the last all-reduce stays local.
 
     Why it matters:
-        The weights of the ranks drift apart from the first such step on, without an error. Whether a backward
+        The accumulated gradients are not averaged, so the weights of the ranks drift apart from the first such step on,
+        without an error. Whether a backward
         reduces is decided in the forward before it, so a flag that is set between the two comes too late.
 
     Example:
@@ -34,6 +35,8 @@ class NoSyncMisaligned(Check):
     Fix:
         Let the micro-batch before the step reduce, and put forward and backward both inside the context:
             sync = (i + 1) % accumulate == 0 or i + 1 == len(loader)
+            with nullcontext() if sync else model.no_sync():
+                (criterion(model(x), y) / accumulate).backward()
     """
 
     code = "DD202"
@@ -56,12 +59,6 @@ class NoSyncMisaligned(Check):
         return self.fail(
             f"optimizer.step() used gradients that were not all-reduced on {ranks_phrase(first.by_rank)}: "
             + _window(step, first.wrapper.index),
-            why="The forward before the last backward ran under no_sync(), which turns off the all-reduce of its "
-            "backward as well. The accumulated gradients are not averaged, and the weights drift apart.",
-            fix="sync = (i + 1) % accumulate == 0 or i + 1 == len(loader)\n"
-            "with nullcontext() if sync else model.no_sync():    # around forward and backward\n"
-            "    loss = criterion(model(x), y) / accumulate\n"
-            "    loss.backward()",
             **fields,
         )
 

@@ -40,7 +40,7 @@ class GradientsNotAveraged(Check):
             model.register_comm_hook(None, hook)
 
     Fix:
-        Divide by the world size in the hook, or leave the averaging to DDP:
+        Divide by the world size in the hook, once, or leave the averaging to DDP:
             return work.then(lambda done: done.value()[0] / dist.get_world_size())
     """
 
@@ -84,19 +84,8 @@ class GradientsNotAveraged(Check):
 
     def _hook(self, multiple: Multiple, times: str, group: Group, trace: Trace) -> Finding:
         size, wrapper = group_size(group), next(iter(group.values())).wrappers[multiple.first.wrapper or 0]
-        summed = multiple.times > 1
         return self.fail(
             f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",
-            why=(
-                "It sums and does not divide by the number of ranks."
-                if summed
-                else f"It divides by {size}, and so does something else: an average, or a second division."
-            )
-            + " DistributedDataParallel leaves averaging to the hook, so every step is that many times too "
-            + f"{'large' if summed else 'small'}, and the learning rate depends on the number of ranks.",
-            fix="return work.then(lambda done: done.value()[0] / dist.get_world_size())"
-            if summed
-            else "dist.all_reduce(bucket.buffer(), op=dist.ReduceOp.AVG)    # and no other division",
             ranks=tuple(group),
             where=wrapper.hooked_at,
             evidence=(
@@ -115,8 +104,6 @@ class GradientsNotAveraged(Check):
         return self.fail(
             f"the gradient of the first update on {ranks_phrase(recordings)} is {exact.scale:.3g} times that "
             f"of one process on the same samples, with a relative error of {exact.error:.2g}",
-            why="The same script, run again as one process on the batches of all ranks together, computes a "
-            "different gradient, so the result of training depends on the number of ranks.",
             fix="see what the loss divides by, and what is summed over ranks: a mean over each rank's own count, a "
             "sum that is not divided, a tensor gathered without its gradient",
             ranks=tuple(recordings),
@@ -132,8 +119,6 @@ class GradientsNotAveraged(Check):
         return self.fail(
             f"DDP's gradient of {first['tensor']} element {first['element']} is {first['got']:.6g} on "
             f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
-            why="DDP averages every gradient over all ranks, which is the gradient of the whole batch. Here it is "
-            "not, in ddpdoctor's test model, so training would learn from wrong gradients without an error.",
             fix=REINSTALL_TORCH,
             ranks=tuple(wrong),
             evidence=by_state(

@@ -44,24 +44,23 @@ class ParametersUnused(HangCheck):
         Use every parameter in every step on every rank; a term of weight zero is enough:
             loss = loss + 0 * self.aux(features).mean()
         Freeze what is never used: parameter.requires_grad_(False), before the wrap. Or, where skipping it is
-        intended: DistributedDataParallel(model, find_unused_parameters=True).
+        intended: DistributedDataParallel(model, find_unused_parameters=True). TORCH_DISTRIBUTED_DEBUG=INFO prints the
+        names of the parameters.
     """
 
     code = "DD204"
     title = "every parameter gets a gradient on every rank"
     fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.LIGHTNING: "use them on every rank in every step; or, where skipping is intended:\n"
-        'Trainer(strategy="ddp_find_unused_parameters_true")',
-        Framework.FABRIC: "use them on every rank in every step; or, where skipping is intended:\n"
-        "Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
-        Framework.TRANSFORMERS: "use them on every rank in every step; or, where skipping is intended:\n"
-        "TrainingArguments(..., ddp_find_unused_parameters=True)",
-        Framework.ACCELERATE: "use them on every rank in every step; or, where skipping is intended:\n"
-        "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
-        Framework.IGNITE: "use them on every rank in every step; or, where skipping is intended:\n"
-        "model = idist.auto_model(model, find_unused_parameters=True)",
-        Framework.RAY: "use them on every rank in every step; or, where skipping is intended:\n"
-        'prepare_model(model, parallel_strategy_kwargs={"find_unused_parameters": True})',
+        framework: f"use them on every rank in every step; or, where skipping is intended:\n{option}"
+        for framework, option in {
+            Framework.LIGHTNING: 'Trainer(strategy="ddp_find_unused_parameters_true")',
+            Framework.FABRIC: "Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
+            Framework.TRANSFORMERS: "TrainingArguments(..., ddp_find_unused_parameters=True)",
+            Framework.ACCELERATE: "Accelerator("
+            "kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
+            Framework.IGNITE: "model = idist.auto_model(model, find_unused_parameters=True)",
+            Framework.RAY: 'prepare_model(model, parallel_strategy_kwargs={"find_unused_parameters": True})',
+        }.items()
     }
     raises = (
         r"(?s)Expected to have finished reduction(?!.*not compatible with static_graph)",
@@ -99,8 +98,6 @@ class ParametersUnused(HangCheck):
             why=f"DDP averages every gradient across all ranks. The backward of {who(ranks)} did not reach "
             f"every parameter, so nothing was averaged there and {verb(ranks, 'it', 'they')} went on, while "
             "the others wait up to the timeout of the process group.",
-            fix="use them on every rank in every step, a term of weight zero is enough: loss + 0 * unused.sum()\n"
-            "or, where skipping is intended: DistributedDataParallel(model, find_unused_parameters=True)",
             **cause_fields(cause),
         )
 
@@ -112,11 +109,6 @@ class ParametersUnused(HangCheck):
         which = f"parameters {shorten(missing)}" if missing else "some parameters"
         return self.fail(
             f"{ranks_phrase(ranks, 'a rank')} did not produce gradients for {which}",
-            why="DDP averages every gradient across all ranks. The backward before did not reach these "
-            "parameters, so their bucket was never complete, and the next forward stops.",
-            fix="use them in every step, loss + 0 * unused.sum(); freeze them before the wrap where they are "
-            "never used; or DistributedDataParallel(model, find_unused_parameters=True)\n"
-            "TORCH_DISTRIBUTED_DEBUG=INFO prints their names",
             **log_fields(reason, ranks=ranks),
         )
 
@@ -156,9 +148,6 @@ class ParametersUnused(HangCheck):
                 if others
                 else "Their bucket was never complete, so it was not averaged, and the next forward stops."
             ),
-            fix="use them on every rank in every step; freeze them before the wrap where they are never "
-            "used; or, where skipping is intended:\n"
-            "    DistributedDataParallel(model, find_unused_parameters=True)",
             ranks=ranks,
             where=where,
             evidence=(

@@ -9,15 +9,6 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import keys_of, raised_as, raised_by, with_victims
 from ddpdoctor.trace.recording import Recording
 
-_WHY = (
-    "The parameter takes part in two backwards that run inside each other, as reentrant "
-    "checkpointing makes them, or is used outside the wrapper's forward too. DDP had "
-    "already sent its first gradient when the second one came."
-)
-_FIX = (
-    "checkpoint(block, x, use_reentrant=False)    # or, for a graph that never changes: "
-    "DistributedDataParallel(model, static_graph=True)"
-)
 _INDEX = re.compile(r"Parameter at index (\d+)(?: with name (\S+))?")
 
 
@@ -56,8 +47,6 @@ class ReadyTwice(Check):
         return self.fail(
             f"the gradient of {_name(trace.recordings()[rank], first)} arrived twice in one backward on "
             + ranks_phrase(with_victims(trace, raised)),
-            why=_WHY,
-            fix=_FIX,
             **raised_by(trace, raised),
         )
 
@@ -66,7 +55,7 @@ class ReadyTwice(Check):
         indices = (match for source in reason.sources for match in _INDEX.finditer(source.text))
         which = next((match[2] or f"parameter {match[1]}" for match in indices), "a parameter")
         headline = f"the gradient of {which} arrived twice in one backward"
-        return self.fail(headline, why=_WHY, fix=_FIX, **log_fields(reason))
+        return self.fail(headline, **log_fields(reason))
 
 
 def _name(recording: Recording, raised: Raised) -> str:

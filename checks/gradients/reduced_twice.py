@@ -89,8 +89,6 @@ class ReducedTwice(Check):
         size, ranks = group_size(group), tuple(group)
         return self.fail(
             f"the script sums gradients over {size} ranks and does not divide them: {size} times too large",
-            why="Each rank's loss is a mean over its own samples, so the gradient of all is the mean of "
-            f"{size}. Their sum is {size} times as large, and so is the optimizer's step.",
             fix="dist.all_reduce(parameter.grad)\nparameter.grad /= dist.get_world_size()",
             ranks=ranks,
             where=_line_of_sum(group, multiple.first.step),
@@ -109,19 +107,12 @@ class ReducedTwice(Check):
         """Of the reductions in one line."""
         first = next(iter(twice.values()))
         call, ranks = first.collective, tuple(twice)
+        what = f"the loss is summed over {size} ranks before the backward that averages its gradients"
         if call.gradient_of:
             what = f"gradients are summed over {size} ranks again after DistributedDataParallel averaged them"
-            why = f"DDP has averaged them, so they are equal on {size} ranks, and their sum is {size} times as large."
-            fix = "delete this all_reduce: DDP averages gradients during backward()"
-        else:
-            what = f"the loss is summed over {size} ranks before the backward that averages its gradients"
-            why = f"Its gradient is the sum over {size} ranks on every rank, and so is the mean of equal gradients."
-            fix = "loss.backward()    # the rank's own loss\ndist.all_reduce(logged := loss.detach().clone())"
         of = f"the gradient of {call.gradient_of}" if call.gradient_of else "the loss"
         return self.fail(
             f"{what}: {first.ratio or size:.3g} times too large",
-            why=f"{why} The optimizer's step is that many times too large as well.",
-            fix=fix,
             ranks=ranks,
             where=call.at,
             evidence=(

@@ -7,14 +7,6 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
-_WHY = (
-    "DDP recorded in the first step which gradients to wait for, and in this one other parameters took part."
-)
-_FIX = (
-    "model = DistributedDataParallel(net, find_unused_parameters=True)    # without static_graph; or in every step:\n"
-    "loss = loss + 0 * unused.sum()"
-)
-
 
 class StaticGraphViolated(Check):
     """The graph changed between steps, although static_graph=True was set.
@@ -44,25 +36,18 @@ class StaticGraphViolated(Check):
             r"training graph has changed in this iteration",
             "torch",
             headline="the graph of a model wrapped with static_graph=True changed",
-            why=_WHY,
-            fix=_FIX,
         ),
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            fields, rank = raised_by(trace, raised), next(iter(raised))
-            static = [
-                wrapper for wrapper in trace.recordings()[rank].wrappers if wrapper.flags.get("static_graph")
-            ]
+            fields, recording = raised_by(trace, raised), trace.recordings()[next(iter(raised))]
+            static = [wrapper for wrapper in recording.wrappers if wrapper.flags.get("static_graph")]
             wrap = static[0].at if len(static) == 1 else None
             evidence = (*fields["evidence"], *shown_at("raised", fields["where"]))
             return self.fail(
-                "the graph of a model wrapped with static_graph=True changed on "
-                + ranks_phrase(with_victims(trace, raised)),
-                why=_WHY,
-                fix=_FIX,
+                f"{self.messages[0].headline} on {ranks_phrase(with_victims(trace, raised))}",
                 **{**fields, "where": wrap or fields["where"], "evidence": evidence},
             )
         wrappers = [wrapper for recording in trace.training().values() for wrapper in recording.wrappers]

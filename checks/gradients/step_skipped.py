@@ -73,10 +73,6 @@ class StepSkipped(Check):
         where, decided = _decided_at(recordings, late, leader)
         return self.fail(
             f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')}, the other ranks {most}",
-            why="The skipped steps had as many backwards as on the other ranks, so the gradients "
-            "were averaged but not applied, and the weights differ from then on.",
-            fix="skip = skip.float()    # the condition, as a tensor\ndist.all_reduce(skip)\n"
-            "if skip.item() == 0:       # equal on every rank\n    optimizer.step()",
             ranks=late,
             where=where,
             evidence=(

@@ -41,8 +41,5 @@ class TwoBackwards(Check):
         return self.fail(
             f"a second backward of the step was not averaged on {ranks_phrase(first.by_rank)}: "
             f"{differ(len(first.differing), first.compared, 'gradient')} between ranks",
-            why="The reducer averages in one backward after a forward, and the first one used it up. The second "
-            "added each rank's own gradients to the averaged ones, and the update took both.",
-            fix="(first_loss + second_loss).backward()    # one backward for all forwards before it",
             **finding_fields(updates, first, "{} with such gradients"),
         )

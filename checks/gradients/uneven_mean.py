@@ -100,8 +100,6 @@ class UnevenMean(Check):
         return self.warn(
             f"{worst.function or 'the loss'} averages over {low} to {high} elements in one step: "
             f"those of some ranks count {worst.ratio:.1f} times as much",
-            why="Each rank divides by its own count, and DDP then gives all ranks the same weight. The result is "
-            "not the gradient of the whole batch, and it changes with the number of ranks.",
             fix=_divided_by_all(worst),
             ranks=tuple(worst.counts),
             where=_division(worst, trace) or worst.at,

@@ -59,13 +59,6 @@ class RendezvousShared(Check):
         report = self.fail if broke else self.warn
         return report(
             headline if broke else f"{headline}, which went well this time",
-            why="The store still has the keys of the first group: counters that say that every rank has joined, "
-            "and addresses of closed connections. The second group reads them if it starts before its peers, so "
-            "ranks wait for each other for ever, or lose their connections. PyTorch does not support this.",
-            fix="initialize the process group once, before the loop, and destroy it after the loop\n"
-            "or give each group separate keys, in a store that outlives them all:\n"
-            'dist.init_process_group(backend, store=dist.PrefixStore(f"fold{fold}", store), rank=rank, '
-            "world_size=world_size)",
             ranks=ranks,
             where=second.at,
             evidence=(Evidence(f"first initialized at {store_place(first)}", ranks, first.at),),

@@ -73,8 +73,6 @@ class RendezvousUnreachable(Check):
         if not addresses:
             return self.fail(
                 f"{shown} does not resolve to an address",
-                why="Every rank resolves this name to find rank 0's store, and retries until the "
-                "rendezvous times out.",
                 fix="on one node: unset MASTER_ADDR\non several: torchrun --master-addr ADDRESS ..., an "
                 f"address of node 0 that every node resolves: getent hosts {quote(address)}",
             )
@@ -90,9 +88,6 @@ class RendezvousUnreachable(Check):
         if host.launch.nnodes > 1 and all(loopback):
             return self.fail(
                 f"{shown} is a loopback address in a job of {host.launch.nnodes} nodes",
-                why="The ranks of the other nodes connect to their own node, where no store listens, so they wait "
-                "until the rendezvous times out.",
-                fix="torchrun --master-addr ADDRESS ...     # an address of node 0 that the other nodes reach",
             )
         resolved = "is an address" if address == addresses[0] else f"resolves to {addresses[0]}"
         return Passed(f"{shown} {resolved}")
@@ -157,7 +152,6 @@ class RendezvousUnreachable(Check):
             why="Rank 0 serves the store on its host, and every rank, also rank 0, connects to the "
             "given address. That address is not rank 0's host, or another program listens "
             "there, so init_process_group waits until its timeout, 30 minutes.",
-            fix='os.environ["MASTER_ADDR"] = "127.0.0.1"    # on one node; on several, an address of node 0',
             ranks=tuple(waiting),
             where=next(iter(waiting.values())).at,
             evidence=by_state(places),
@@ -168,12 +162,7 @@ class RendezvousUnreachable(Check):
         if reason and int(reason.match["came"]) < int(reason.match["all"]) and not _went_on(log, reason):
             came, expected = reason.match["came"], reason.match["all"]
             return self.fail(
-                f"{came} of {expected} ranks joined the store before the time limit",
-                why="The store reports how many ranks joined, but not which. The others never started, are still "
-                "starting, or cannot reach it: their own output shows why.",
-                fix="look at the output of the missing ranks for a failed launch\n"
-                "nc -vz $MASTER_ADDR $MASTER_PORT     # from their nodes",
-                **log_fields(reason),
+                f"{came} of {expected} ranks joined the store before the time limit", **log_fields(reason)
             )
         reason = log.search(_TIMED_OUT) or log.reason(_STORE_REFUSED, _BARE)
         if reason.match.re.pattern == _STORE_REFUSED and (beat := log.first(_WAS_LOST)):

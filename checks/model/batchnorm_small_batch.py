@@ -67,9 +67,6 @@ class BatchnormSmallBatch(Check):
             f"{plural(first.batch_norms or 0, 'BatchNorm layer')} "
             f"{'takes its' if first.batch_norms == 1 else 'take their'} statistics from "
             f"{plural(first.batch or 0, 'sample')} on each rank",
-            why=f"Each of {size} ranks normalises with its own samples only. A mean and a variance of "
-            f"{first.batch} are noisy, and the result of training depends on the number of ranks.",
-            fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # before the wrap, on GPUs",
             ranks=tuple(forwards),
             where=wrapper.at if wrapper else first.at,
             evidence=by_state(

@@ -81,9 +81,6 @@ class BuffersDiverge(Check):
         return self.fail(
             f"{ranks_phrase(row)} evaluate {wrapper.module} with different buffers: "
             f"{differ(len(unequal), len(first.digests), 'buffer')}",
-            why="With broadcast_buffers=False every rank keeps the statistics of its own data. Ranks measure "
-            "different results with the same weights, and the checkpoint has the buffers of one rank.",
-            fix="for buffer in model.buffers():    # before evaluating\n    dist.broadcast(buffer, src=0)",
             ranks=tuple(row),
             where=wrapper.at or first.at,
             evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)), *shown_at("evaluated", first.at)),

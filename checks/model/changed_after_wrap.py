@@ -11,14 +11,6 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_causes import part_assigned, unfreezing
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
-_WRAP_LAST = (
-    "model = DistributedDataParallel(net)    # last, after every change to net's modules and parameters"
-)
-_WRAP_AGAIN = (
-    "net.requires_grad_(True)\n"
-    "model = DistributedDataParallel(net)    # again, each time that parameters were unfrozen"
-)
-
 
 class ChangedAfterWrap(Check):
     """Parameters were replaced, added or converted after the wrap.
@@ -41,7 +33,7 @@ class ChangedAfterWrap(Check):
     Fix:
         Change the module first, wrap it last:
             net.head = nn.Linear(512, 10)
-            model = DistributedDataParallel(net.to(device))
+            model = DistributedDataParallel(net.to(device))     # again, each time that parameters were unfrozen
     """
 
     code = "DD205"
@@ -72,13 +64,6 @@ class ChangedAfterWrap(Check):
         return self.fail(
             f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel "
             f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
-            why=(
-                "They did not require a gradient at the wrap."
-                if unfrozen
-                else "They were added after the wrap."
-            )
-            + " DDP registers its hooks in the constructor, so the gradients of these parameters are not averaged.",
-            fix=_WRAP_AGAIN if unfrozen else _WRAP_LAST,
             **{**shown, "where": given or wrapper.at or first.at, "evidence": evidence},
             about=of_model(wrapper),
         )
@@ -92,8 +77,6 @@ class ChangedAfterWrap(Check):
             f"{ranks_phrase(first.by_rank)}: {len(first.differing)} of {first.compared} differ between ranks",
             why="The forward went through the wrapper and every parameter got a gradient, and yet nothing was "
             "all-reduced. Moving or converting a module after the wrap drops DDP's hooks.",
-            fix="net = net.to(device)    # first, like .half(), .float(), .cpu() and .cuda()\n"
-            "model = DistributedDataParallel(net)    # last",
             **{**fields, "where": first.wrapper.at or fields["where"]},
         )
 

@@ -75,8 +75,6 @@ class EmaDiverges(Check):
             "wrap, or did not update it alike."
             if weights
             else "Its weights are equal, and its buffers come from each rank's own batches.",
-            fix="ema = AveragedModel(model.module)    # after the wrap\n"
-            "ema.update_parameters(model.module)    # on every rank, after optimizer.step()",
             ranks=tuple(row),
             where=update or first.at,
             evidence=shown_at("evaluated", first.at if update else None)
@@ -91,10 +89,6 @@ class EmaDiverges(Check):
         return self.fail(
             f"only {ranks_phrase(first.moved)} took the weights of an averaged copy, before step "
             f"{first.update.index}",
-            why="The other ranks kept theirs. DDP averages gradients and never weights, so the "
-            "replicas stay different.",
-            fix="for parameter, average in zip(model.parameters(), ema.parameters()):    # on every rank\n"
-            "    parameter.data.copy_(average)\nor evaluate the copy itself",
             ranks=first.ranks,
             where=first.where,
             evidence=(Evidence(f"differ since: {listing(first.keys)}", first.ranks),),

@@ -15,9 +15,6 @@ from ddpdoctor.trace.instances import grouped, made_at, shown_at
 from ddpdoctor.trace.source_causes import hyperparameter_set
 from ddpdoctor.trace.sync import Group, Update, replicas, restored_alike, updates
 
-_ONE_METRIC = (
-    "dist.all_reduce(loss, op=dist.ReduceOp.AVG)    # one number for all ranks\nscheduler.step(loss.item())"
-)
 _ROUNDING = 1e-5
 """Relative; a GPU computes one evaluation on two ranks with sums in another order."""
 
@@ -43,6 +40,9 @@ class HyperparametersDiffer(Check):
         Average what decides before it does:
             dist.all_reduce(validation_loss, op=dist.ReduceOp.AVG)
             scheduler.step(validation_loss.item())
+        Or give every rank the value of rank 0:
+            value = [group["lr"]]
+            dist.broadcast_object_list(value, src=0)
     """
 
     code = "DD208"
@@ -72,7 +72,6 @@ class HyperparametersDiffer(Check):
             f"{called.name} is given a different metric on each rank: {shown}",
             why="The rates are still equal. Once one rank's metric improves where another's does not, their "
             "schedulers decide differently, and with unequal rates the weights drift apart.",
-            fix=_ONE_METRIC,
             ranks=tuple(metrics),
             where=called.at,
             evidence=by_state({rank: f"metric {value:.6g}" for rank, value in metrics.items()}),
@@ -85,16 +84,6 @@ class HyperparametersDiffer(Check):
         metrics = plateau[1] if plateau else {}
         return self.fail(
             f"{name} differs between ranks in step {update.index}: {shown}",
-            why=(
-                "The scheduler was given a different metric on each rank and decided differently. "
-                if plateau
-                else "It was set to a different value on each rank. "
-            )
-            + "Equal gradients then make unequal steps, and the weights drift apart.",
-            fix=_ONE_METRIC
-            if plateau
-            else f"value = [group[{name!r}]]\ndist.broadcast_object_list(value, src=0)    # rank 0's on every rank\n"
-            f"group[{name!r}] = value[0]",
             ranks=tuple(values),
             where=plateau[0].at if plateau else _set_at(unequal),
             evidence=by_state(

@@ -67,8 +67,6 @@ class LearningRateScaled(Check):
             f"{plural(ranks, 'rank')}",
             why=f"The rate was multiplied by the number of ranks. With {name}, more than about "
             f"{LARGEST[name]:g} in the first updates makes the loss jump, or turn NaN.",
-            fix="lr = base * math.sqrt(dist.get_world_size())    # Adam; and for every optimizer a warm-up:\n"
-            "warmup = torch.optim.lr_scheduler.LinearLR(optimizer, start_factor=0.01, total_iters=1000)",
             ranks=tuple(group),
             where=step.at,
             evidence=by_state(dict.fromkeys(group, f"learning rate {rate:.4g} in the first update")),

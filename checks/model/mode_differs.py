@@ -60,9 +60,6 @@ class ModeDiffers(Check):
         part = "" if forward.evaluating == ("",) else f"{listing(first.parts)} of "
         return self.fail(
             f"{part}{model} trains in eval mode on {ranks_phrase(first.ranks)} only, from step {first.index} on",
-            why="In eval mode dropout does nothing, and batch norm uses its running averages and "
-            "does not update them: DDP averages gradients of different computations.",
-            fix="model.train()    # after the evaluation, before training goes on",
             ranks=first.ranks,
             where=forward.eval_at or forward.at,
             evidence=(

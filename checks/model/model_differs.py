@@ -11,16 +11,6 @@ from ddpdoctor.trace.instances import by_key, of_model, on_each_rank
 from ddpdoctor.trace.raised import raised_as, raised_by
 from ddpdoctor.trace.recording import Recording
 
-_WHY = (
-    "DDP compares the number and the shapes of all ranks' parameters before it begins. The "
-    "model was built from a value that differs between ranks, such as a count from the "
-    "rank's own data, or building it failed on one rank."
-)
-_FIX = (
-    "classes = torch.tensor(count, device=device)    # what the model is built from, when it is counted from data\n"
-    "dist.broadcast(classes, src=0)\nmodel = Model(int(classes))"
-)
-
 
 class ModelDiffers(Check):
     """Ranks wrap models of different structure.
@@ -50,8 +40,6 @@ class ModelDiffers(Check):
             r"|appears not to match (?:sizes|strides) of the same param in process 0",
             "torch",
             headline="DistributedDataParallel refused a model that is not the same on every rank",
-            why=_WHY,
-            fix=_FIX,
         ),
     )
 
@@ -70,8 +58,6 @@ class ModelDiffers(Check):
             return self.fail(
                 f"DistributedDataParallel refuses the model of {ranks_phrase(raised)}: it is not the same on "
                 "every rank",
-                why=_WHY,
-                fix=_FIX,
                 **raised_by(trace, raised, ranks=raised),
             )
         wrapped = several(trace.wrapped())
@@ -84,9 +70,6 @@ class ModelDiffers(Check):
         return self.fail(
             f"{first.module} on {ranks_phrase(odd)} differs from the one on rank {other}: "
             f"{_difference(first, reference)}",
-            why="DDP pairs the parameters of all ranks by position. It raises an error where counts or shapes "
-            "differ, and averages unrelated parameters where only the order differs.",
-            fix=_FIX,
             ranks=odd,
             where=first.at,
             evidence=by_state(row, lambda wrapper: _summary(wrapper, reference)),

@@ -62,9 +62,6 @@ class NotWrapped(Check):
         return self.fail(
             f"{ranks_phrase(ranks)} train without DistributedDataParallel: "
             f"{differ(len(after), count, 'parameter')} after step {first.index}",
-            why="The model was not wrapped, and no collective carried gradients or weights. Every rank "
-            "updates its own copy with its own data.",
-            fix="model = DistributedDataParallel(model)    # after moving it to its device, with or without a GPU",
             ranks=ranks,
             where=where,
             evidence=(

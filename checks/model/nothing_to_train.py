@@ -8,9 +8,6 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
-_WHY = "DDP averages gradients, and this module has none: no parameter has requires_grad=True."
-_FIX = "module.requires_grad_(True)    # if it should be trained; otherwise use it without a wrapper"
-
 
 class NothingToTrain(Check):
     """A module without a trainable parameter is wrapped in DistributedDataParallel.
@@ -41,8 +38,6 @@ class NothingToTrain(Check):
             r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires?",
             "torch",
             headline="a module without a parameter to train was wrapped in DistributedDataParallel",
-            why=_WHY,
-            fix=_FIX,
         ),
     )
 
@@ -60,7 +55,5 @@ class NothingToTrain(Check):
             f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "
             + ranks_phrase(with_victims(trace, raised))
             + (f": all {plural(len(parameters), 'parameter')} are frozen" if parameters else ""),
-            why=_WHY,
-            fix=_FIX,
             **raised_by(trace, raised),
         )

@@ -52,10 +52,6 @@ class ParametersOutsideDdp(Check):
         return self.fail(
             f"the optimizer trains {plural(len(counts), 'parameter')} that no DistributedDataParallel synchronises: "
             + listing(tuple(counts)),
-            why="They are in no wrapped module, so their gradients are not averaged. Each rank trains its own "
-            "copy on its own data.",
-            fix="other = DistributedDataParallel(other)    # the module that holds them; or make it a submodule of "
-            "the wrapped model and call it in forward",
             ranks=tuple(first.taken),
             where=made_at(group, first.optimizer) or first.where,
             evidence=tuple(

@@ -63,9 +63,6 @@ class SchedulerSteps(Check):
         return self.fail(
             f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and "
             f"{most} times on the other ranks",
-            why="A scheduler changes the learning rate of its own rank only. With different "
-            "learning rates, equal gradients make different steps, and the weights drift apart.",
-            fix="scheduler.step()    # on every rank, under no condition that differs between ranks",
             ranks=late,
             where=called.at,
             evidence=by_state(totals, lambda count: f"{plural(count, 'step')} of the scheduler"),
@@ -85,7 +82,6 @@ class SchedulerSteps(Check):
         return self.warn(
             f"{called.name} is stepped {times} times at once{alike}",
             why=f"Its schedule is over after 1/{times} of the training, unless its length was chosen for that.",
-            fix="scheduler.step()    # once",
             ranks=ranks,
             where=called.at,
             evidence=(

@@ -39,10 +39,6 @@ class SyncbatchnormOrder(Check):
             r"SyncBatchNorm (?:expected input tensor to be on|is only supported)",
             "torch",
             headline="SyncBatchNorm was given input that it does not work on",
-            why="SyncBatchNorm reduces its statistics over the group: it needs tensors on a device of the "
-            "group's backend, and a model that was converted before it was wrapped.",
-            fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model).cuda()\n"
-            "model = DistributedDataParallel(model, device_ids=[local_rank])",
         ),
     )
     raises = (
@@ -61,8 +57,6 @@ class SyncbatchnormOrder(Check):
         if raised:
             return self.fail(
                 f"SyncBatchNorm runs on the CPU on {ranks_phrase(with_victims(trace, raised))}",
-                why="It works on GPUs only, and raises an error in train mode once there is a process group.",
-                fix="if torch.cuda.is_available():\n    model = nn.SyncBatchNorm.convert_sync_batchnorm(model)",
                 **raised_by(trace, raised),
             )
         if not conversions:
@@ -74,9 +68,6 @@ class SyncbatchnormOrder(Check):
         finding = self.fail if raised else self.warn
         return finding(
             f"BatchNorm is converted to SyncBatchNorm after the wrap on {ranks_phrase(late)}",
-            why="The conversion replaces modules whose parameters DDP, and perhaps the optimizer, already hold.",
-            fix="model = nn.SyncBatchNorm.convert_sync_batchnorm(model)    # first\n"
-            "model = DistributedDataParallel(model, device_ids=[local_rank])",
             ranks=tuple(late),
             where=first.at,
             evidence=(

@@ -135,8 +135,6 @@ class WeightsDiffer(Check):
         return self.fail(
             f"the weights of {ranks_phrase(unequal)} differ from rank 0's {first['when']}: "
             f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
-            why="DDP sends rank 0's weights in its constructor and averages gradients in every step. Here replicas "
-            "of ddpdoctor's test model became different, so every rank would train a different model.",
             fix=REINSTALL_TORCH,
             ranks=tuple(unequal),
             evidence=by_state(unequal, lambda value: f"{_shown(value)} ({value['when']})"),

@@ -53,8 +53,6 @@ class WrapDeviceMismatch(Check):
             headline=_FAILED + "device_ids is given, and the module's parameters are on another device",
             why="device_ids tells DDP on which GPU the module is. Here its parameters are on the CPU, or on several "
             "devices.",
-            fix="model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])    # on a GPU\n"
-            "model = DistributedDataParallel(model)                                             # on the CPU",
         ),
         Message(
             r"device_ids can only be None or contain a single element",
@@ -104,7 +102,6 @@ class WrapDeviceMismatch(Check):
             f"{_device(wrapper)}",
             why="The wrapper moves the inputs of every forward to the GPU of device_ids, and the weights are on "
             "another. The global rank is not a GPU index: on every node those begin with 0.",
-            fix="model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])",
             **on_ranks(
                 elsewhere, lambda it: f"module on {', '.join(sorted(_places(it)))}, device_ids {_device(it)}"
             ),

@@ -49,8 +49,6 @@ class Firewall(Check):
         pairs = [f"{names[link.source]} cannot reach {names[link.target]}" for link in closed]
         return report(
             f"{listing(pairs)} on the ports for data, although the master port is open",
-            fix="open the range of /proc/sys/net/ipv4/ip_local_port_range between the hosts, also in "
-            "the security group",
             evidence=tuple(
                 Evidence(
                     f"{names[link.source]} to {names[link.target]}: port {link.port} of {link.address}: {link.error}"

@@ -54,16 +54,11 @@ class GlooInterface(Check):
         problems = " and ".join(_problems(host, value))
         if not problems:
             return Passed(f"{show_variable(VARIABLE, value)} is usable")
-        gloo = host.launch.backend == "gloo"
         # With NCCL the variable matters only where the script creates a gloo group as well.
-        report, affected = (
-            (self.fail, "The process group") if gloo else (self.warn, "A gloo group beside NCCL's")
-        )
+        report = self.fail if host.launch.backend == "gloo" else self.warn
         usable = host.usable_interfaces
         return report(
             f"{show_variable(VARIABLE, value)} {problems}",
-            why=f"gloo looks up every name of the list literally. {affected} cannot be created, or "
-            "its ranks do not reach each other.",
             fix=f"unset {VARIABLE}" + (f"; or: export {VARIABLE}={usable[0].name}" if usable else ""),
             evidence=tuple(Evidence(str(interface)) for interface in host.interfaces),
             about=Kind.VARIABLE.of(VARIABLE),

@@ -76,7 +76,6 @@ class IbTransportError(Check):
         if reason:
             return self.fail(
                 f"an InfiniBand port reported {quote(reason.match['event'].strip())}",
-                why="The link went down, or the adapter failed, while the job ran. NCCL closes the connection.",
                 **log_fields(reason, role=Role.SYSTEM),
             )
         reason = log.search(_OVER_LIBFABRIC)

@@ -93,15 +93,12 @@ class NcclInterface(Check):
         if not chosen:
             return self.fail(
                 "no network interface is up with an address",
-                why="NCCL needs one to connect its ranks, also on one node; loopback is enough there.",
                 fix="ip link set lo up",
                 evidence=_evidence(host),
             )
         if host.launch.nnodes > 1 and all(interface.name.startswith(_LOCAL) for interface in chosen):
             return self.fail(
                 f"NCCL has only {_names(chosen)} to use, and the job has {host.launch.nnodes} nodes",
-                why="Loopback and container bridges are local to this machine. The other nodes cannot "
-                "reach it, and wait until the timeout of the process group.",
                 fix="docker run --network host ...     # or bring up the interface that leads to the other nodes",
                 evidence=_evidence(host),
             )

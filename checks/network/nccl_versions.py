@@ -88,7 +88,6 @@ class NcclVersions(Check):
             f"{shown} are installed, and share one file",
             why="The wheels write the same file, nvidia/nccl/lib/libnccl.so.2. The one that was installed last is "
             "loaded, and may lack a symbol that torch needs.",
-            fix=f"pip uninstall {' '.join(wheels)}     # then install torch again, with the wheel that it needs",
             evidence=tuple(Evidence(f"{name} {version}") for name, version in wheels.items()),
         )
 

@@ -16,8 +16,6 @@ _UNNEEDED = (
     r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
 )
 
-_WHY = "DDP traverses the graph after every forward and all-reduces which parameters were used, so far without need."
-_FIX = "DistributedDataParallel(model)     # keep the argument where later steps take another path"
 _FEWEST = 5
 """Training steps in which every rank has to have used everything."""
 
@@ -82,8 +80,6 @@ class FindUnusedUnneeded(Check):
     def _unneeded(self, wrapper: Wrapper, ranks: tuple[int, ...], steps: int) -> Finding:
         return self.warn(
             f"find_unused_parameters=True found no unused parameter in {steps} training steps",
-            why=_WHY,
-            fix=_FIX,
             ranks=ranks,
             where=wrapper.at,
             confidence=Confidence.LIKELY,
@@ -94,9 +90,7 @@ class FindUnusedUnneeded(Check):
         line = log.first(_UNNEEDED)
         if line is None:
             return NOT_IN_OUTPUT
-        return self.warn(
-            "find_unused_parameters=True found no unused parameter", why=_WHY, fix=_FIX, **log_fields(line)
-        )
+        return self.warn("find_unused_parameters=True found no unused parameter", **log_fields(line))
 
 
 def _searches(wrapper: Wrapper) -> bool:

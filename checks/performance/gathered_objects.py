@@ -52,7 +52,5 @@ class GatheredObjects(Check):
             f"each of {plural(ranks, 'rank')} receives {size(most * ranks)} from all_gather_object",
             why=f"{ranks_phrase(gathered)} sent up to {size(most)}, and every rank receives and "
             f"unpickles what all {ranks} ranks send. It grows with the number of ranks.",
-            fix="dist.all_reduce(total)    # numbers, instead of what they are computed from; or, on one rank only:\n"
-            "dist.gather_object(own, parts if dist.get_rank() == 0 else None, dst=0)",
             **on_ranks(gathered, lambda object_: f"gave {size(object_.bytes)}"),
         )

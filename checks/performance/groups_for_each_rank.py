@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.outliers import by_state
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped, on_each_rank
 from ddpdoctor.trace.new_groups import groups_made
@@ -54,11 +54,6 @@ class GroupsForEachRank(Check):
         most = max(calls.values())
         return self.warn(
             f"one line makes {plural(most, 'process group')} in a job of {plural(ranks, 'rank')}",
-            why=f"{ranks_phrase(calls)} call new_group {most} times at the start, and so does every rank. The time "
-            "grows at least with the square of the number of ranks.",
-            fix='mesh = init_device_mesh("cuda", (hosts, gpus_on_each), mesh_dim_names=("host", "gpu"))\n'
-            'group = mesh["gpu"].get_group()    # or send and recv, which need no group\n'
-            "dist.new_group(members, use_local_synchronization=True)    # or called by the members alone",
             ranks=tuple(calls),
             where=at,
             evidence=by_state(calls, lambda count: plural(count, "call")),

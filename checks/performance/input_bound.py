@@ -62,8 +62,6 @@ class InputBound(Check):
             f"{ranks_phrase(waits)} wait for data in {min(shares.values()):.0%} or more of each training step",
             why=f"The loader has {plural(loader.workers if loader else 0, 'worker')} on each rank, and a batch takes "
             "longer to load than to train on.",
-            fix="DataLoader(..., num_workers=N, persistent_workers=True)     # N: CPUs of this host / its ranks; or "
-            "decode and resize samples once, before training",
             ranks=tuple(waits),
             where=trained.at,
             evidence=by_state(

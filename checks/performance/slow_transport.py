@@ -180,9 +180,6 @@ class SlowTransport(Check):
         links = by_state(received, lambda s: f"the data of its neighbour took {duration(s)}")
         return self.warn(
             f"rank {rank} takes {slow} to exchange data with its neighbours, the other ranks {usual}",
-            why="Every collective waits for its slowest rank, so this one sets the pace of all. Its host, "
-            "its network or its GPU's link is slower than the others', or something else keeps it busy.",
-            fix=_fix(backend),
             ranks=(rank,),
             evidence=(*links, *table),
         )
@@ -195,9 +192,6 @@ class SlowTransport(Check):
         return self.warn(
             f"{op} moves {size(length / seconds[slow])}/s over {size(length)}, the other collectives "
             f"{size(others)}/s",
-            why=f"{op} waits for something that the other collectives do not wait for: another transport or "
-            "algorithm, or code around torch.distributed. Every step that uses it is as slow.",
-            fix=_fix(ranks.backend),
             ranks=tuple(rank.rank for rank in ranks.ranks),
             evidence=table,
         )
@@ -323,11 +317,3 @@ def _table(seconds: Timings) -> tuple[Evidence, ...]:
         rate = f"{size(length / value)}/s with {size(length)}"
         lines.setdefault(op, []).append(rate if length >= LARGE else duration(value))
     return tuple(Evidence(f"{op}: {', '.join(rates)}") for op, rates in lines.items())
-
-
-def _fix(backend: str) -> str:
-    if backend == "nccl":
-        return "NCCL_DEBUG=INFO ddpdoctor check, and compare the transports (NET/, via P2P, via SHM) of the ranks"
-    return (
-        "name the fast interface on every node, for instance GLOO_SOCKET_IFNAME=eth1 (ip -br addr lists them)"
-    )

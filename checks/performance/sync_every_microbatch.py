@@ -70,10 +70,6 @@ class SyncEveryMicrobatch(Check):
         times = Counter(counts).most_common(1)[0][0]
         return self.warn(
             f"gradients are all-reduced {times} times for each update on {ranks_phrase(ranks)}",
-            why="Only the last backward before an update needs the other ranks' gradients: DDP averages what has "
-            f"accumulated. The network carries {times} times as much as needed.",
-            fix="with contextlib.nullcontext() if last_micro_batch else model.no_sync():\n"
-            "    loss = loss_of(model, batch)     # the forward too\n    loss.backward()",
             ranks=ranks,
             where=at,
             evidence=(

@@ -35,14 +35,14 @@ def test_seeds_that_differ():
 def test_each_rank_divides_an_order_of_its_own():
     finding = only_finding("DD104", Source.RUN, divided((0, 1, 2), (2, 3, 4), (4, 5, 6), samples=9))
     assert "each rank divides a different order" in finding.why
-    assert finding.fix.startswith("random.seed(args.seed)")
+    assert "seed=args.seed" in finding.fix
 
 
 def test_set_epoch_on_one_rank_only():
     trace = divided((0, 1, 2, 3), (2, 3, 4, 5), samples=8, epochs=(1, 0))
     finding = only_finding("DD104", Source.RUN, trace)
     assert "their samplers are in different epochs" in finding.why
-    assert finding.fix.startswith("sampler.set_epoch(epoch)")
+    assert "sampler.set_epoch(epoch)" in finding.fix
     assert finding.explained_by == ("DD103",)
 
 
@@ -159,8 +159,8 @@ ORDERS = [Random(seed).sample(range(90), 90) for seed in range(3)]
 def test_parts_that_ranks_cut_out_of_orders_of_their_own(hand_cut):
     finding = only_finding("DD104", Source.RUN, hand_cut(parts_of(*ORDERS)))
     assert finding.headline == "ranks 0-2 share 23 of the 64 samples of TensorDataset they draw first"
-    assert "Each rank takes its part from a different order" in finding.why
-    assert finding.fix.startswith("random.Random(0).shuffle(names)")
+    assert "divide different orders" in finding.why
+    assert "random.Random(0).shuffle(files)" in finding.fix
     assert finding.where is not None
     assert finding.where.line == 3
     assert finding.evidence[0].text == "14 of its first 30 samples are on another rank, too"
@@ -170,7 +170,7 @@ def test_parts_that_ranks_cut_out_of_orders_of_their_own(hand_cut):
 @pytest.mark.parametrize("unordered", ["names = list(set(names))", "names = glob(folder)"])
 def test_parts_of_what_is_listed_in_no_order_are_to_be_sorted(hand_cut, unordered):
     trace = hand_cut(parts_of(*ORDERS), OWN_ORDER.replace("random.shuffle(names)", unordered))
-    assert only_finding("DD104", Source.RUN, trace).fix.startswith("names = sorted(names)")
+    assert "files = sorted(os.listdir(folder))" in only_finding("DD104", Source.RUN, trace).fix
 
 
 def test_parts_of_one_order_pass(hand_cut):

@@ -260,7 +260,7 @@ def test_a_file_that_each_rank_writes_where_it_finds_none() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, asked_then_made(made="write"))
     assert finding.headline == "ranks 0-1 write '/jobs/out' where they find none, without synchronizing"
     assert (finding.level, finding.where, finding.ranks) == (Level.WARN, where(15), (0, 1))
-    assert "while it is incomplete" in finding.why
+    assert "while another rank has truncated it" in finding.why
     assert "local_rank == 0" in finding.fix
 
 

@@ -36,7 +36,7 @@ def test_a_short_last_window_divided_as_if_it_were_full():
 def test_the_rest_of_an_epoch_that_leaks_into_the_next():
     finding = only_finding("DD210", Source.RUN, windows(2, 2, 3))
     assert "an update follows 3 micro-batches whose loss was divided by 2" in finding.headline
-    assert "1.5 times" in finding.why
+    assert "1.5 times" in finding.evidence[-1].text
     assert "zero_grad()" in finding.why
 
 

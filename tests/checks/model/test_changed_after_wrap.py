@@ -24,7 +24,7 @@ def test_parameters_that_were_frozen_at_the_wrap():
         return replace(one, wrappers=(wrapped,), steps=(*one.steps[:-1], step))
 
     finding = only_finding("DD205", Source.RUN, recorded(2, change))
-    assert finding.why.startswith("They did not require a gradient at the wrap. ")
+    assert finding.evidence[0].text.startswith("unfrozen: ")
     assert "again, each time that parameters were unfrozen" in finding.fix
 
 
