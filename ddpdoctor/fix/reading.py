@@ -58,13 +58,13 @@ class Reading(Imports):
 
     def value_of(self, node: Node) -> Node:
         """The expression of this file that a variable, a parameter or a call stands for; itself where unknown."""
-        values = self.program.values(self.expression(node))
+        values = self.expression(node).values
         own = [value.node for value in values if value is not None and value.file is self.file]
         return own[0] if len(values) == len(own) == 1 else node
 
     def values_of(self, node: Node) -> list[Node]:
         """All the expressions of this file that it may stand for."""
-        values = self.program.values(self.expression(node))
+        values = self.expression(node).values
         return [value.node for value in values if value is not None and value.file is self.file]
 
     def assigned(self, node: Node) -> Node | None:
@@ -297,7 +297,7 @@ class Reading(Imports):
 
     def tells_rank_0(self, test: Node) -> bool:
         """Whether a condition is true on rank 0 alone, and in one process: ``rank == 0``, as a function may return."""
-        values = self.program.values(self.expression(test))
+        values = self.expression(test).values
         known = [(self.project.source(it.file.path), it.node) for it in values if it is not None]
         compares = any(isinstance(node, ast.Compare) for _, node in known)
         return compares and len(known) == len(values) and all(there._is_rank_0(node) for there, node in known)

@@ -4,8 +4,9 @@
 the lines in between. Where code was not read, an origin is UNKNOWN, which never leads to a finding above information.
 """
 
-from ddpdoctor.program.expressions import Condition, Exit, Expression, Origins, Source
+from ddpdoctor.program.expressions import Condition, Expression, Origins, Source
 from ddpdoctor.program.known import Origin
+from ddpdoctor.program.loops import Exit
 from ddpdoctor.program.program import Program
 
 __all__ = ["Condition", "Exit", "Expression", "Origin", "Origins", "Program", "Source"]

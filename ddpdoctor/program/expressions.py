@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.model import Where
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import COMPREHENSIONS, LOOPS, File, dotted, lines
+from ddpdoctor.program.files import COMPREHENSIONS, LOOPS, File, dotted, lines, name_of_scope
+from ddpdoctor.program.flow import tests_of_returns
 from ddpdoctor.program.known import FINITE, Origin
-from ddpdoctor.program.loops import WayOut
-from ddpdoctor.program.points import Context, Point
+from ddpdoctor.program.points import Context, Entity, Point, Referent
 from ddpdoctor.program.signatures import argument, arguments
 
 if TYPE_CHECKING:
@@ -89,19 +89,50 @@ class Expression:
         return ast.unparse(self.node)
 
     @property
+    def point(self) -> Point:
+        """It, as a value of the graph."""
+        return Point(self.node, self.file, self.context)
+
+    @property
     def origins(self) -> Origins:
         """Where its value comes from."""
-        return self.program.origins(self)
+        return self.program.origins(self.point)
+
+    def kinds_without(self, hides: Callable[[Expression], bool]) -> frozenset[Origin]:
+        """The kinds of its origins, without what is only made into an expression that ``hides`` is true of."""
+        with suppress(RecursionError):
+            return frozenset(
+                leaf.origin for leaf in self.program.flow.origins(self.point, self._hidden(hides))
+            )
+        return frozenset({Origin.UNKNOWN})
+
+    @property
+    def values(self) -> list[Expression | None]:
+        """The expressions of which it is a copy; None for each that is no expression, as a loop's element is."""
+        return [self._at(end) for end in self.program.flow.ends(self.point)]
+
+    def _at(self, point: Point) -> Expression | None:
+        node = point.node
+        return (
+            Expression(self.program, point.file, node, point.context) if isinstance(node, ast.expr) else None
+        )
+
+    def _hidden(self, hides: Callable[[Expression], bool]) -> Callable[[Point], bool]:
+        return lambda point: (it := self._at(point)) is not None and hides(it)
 
     @property
     def names(self) -> frozenset[str]:
         """The qualified names of what it may be: a function or a class, of a library or of the program."""
-        return self.program.names(self)
+        with suppress(RecursionError):
+            return _names(self.program.flow.referents(self.point))
+        return frozenset()
 
     @property
     def classes(self) -> frozenset[str]:
-        """The classes of libraries that its value has, or whose subclass."""
-        return self.program.classes(self)
+        """The classes of libraries that its value has, or whose subclass; of what a library gave, the function."""
+        types = self.program.flow.types(self.point)
+        own = (self.program.flow.library_bases(it) for it in types if isinstance(it, Entity))
+        return frozenset(it for it in types if isinstance(it, str)).union(*own)
 
     def inner(self, node: ast.expr) -> Expression:
         """A part of it."""
@@ -118,8 +149,10 @@ class Expression:
 
     @property
     def called(self) -> frozenset[str]:
-        """The qualified names of what it calls; none where it is no call."""
-        return self.program.called(self) if self.is_call else frozenset()
+        """The qualified names of what it calls, of an object ``Class.__call__``; none where it is no call."""
+        with suppress(RecursionError):
+            return _names(self.program.flow.called(self.point)) if self.is_call else frozenset()
+        return frozenset()
 
     def is_attribute(self, name: str) -> bool:
         """Whether it is an attribute of this name."""
@@ -148,12 +181,22 @@ class Expression:
         for part in self.made_of():
             if isinstance(part.node, ast.IfExp):
                 yield part.inner(part.node.test)
-            elif part.is_call:
-                yield from self.program.choices_in(part)
+            for called in self.program.flow.called(part.point) if part.is_call else ():
+                if isinstance(called, Entity):
+                    yield from (Expression(self.program, called.file, it) for it in tests_of_returns(called))
 
     def pieces(self) -> Iterator[Expression]:
         """The values that a text, a tuple or a dictionary is put together from; itself where it is none."""
-        return self.program.pieces(self)
+        waiting = [self.point]
+        visited = set(waiting)
+        for point in waiting:  # which grows
+            parts = _put_together(point.node)
+            ends = [point] if parts or not isinstance(point.node, ast.Name) else self.program.flow.ends(point)
+            inner = [end.at(it) for end in ends for it in _put_together(end.node)]
+            waiting += [it for it in dict.fromkeys(inner) if it not in visited]
+            visited.update(inner)
+            if not inner and (it := self._at(point)) is not None:
+                yield it
 
     @property
     def method(self) -> str:
@@ -184,7 +227,13 @@ class Expression:
         Args:
             hides: whether what an expression is made of does not matter.
         """
-        return self.program.made_of(self, hides)
+        with suppress(RecursionError):
+            for point in self.program.flow.walk(self.point, self._hidden(hides)):
+                node = point.node
+                if isinstance(node, Definition) and node.how in (How.GIVEN, How.CHANGED) and node.value:
+                    node = node.value  # a call that was given a variable to change is one
+                if (it := self._at(point.at(node))) is not None:
+                    yield it
 
     def variables(self) -> Iterator[Expression]:
         """The variables, attributes and elements by constants that it reads."""
@@ -203,7 +252,7 @@ class Expression:
         return any(
             names & FINITE or (not names and getattr(call.func, "attr", "") in methods)
             for call in calls
-            for names in [self.program.names(self.inner(call.func))]
+            for names in [self.inner(call.func).names]
         )
 
     def truth(self, values: Mapping[str, object]) -> bool | None:
@@ -266,94 +315,32 @@ class Condition:
         return None
 
 
-@dataclass(frozen=True)
-class Variable:
-    """A variable that takes part in a value."""
-
-    name: str
-    """As its function writes it: ``loss``, ``self.best``."""
-    at: Where
-    """The line that sets it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Exit:
-    """A way out of a loop that a condition decides."""
-
-    program: Program
-    way: WayOut
-    loop: ast.AST
-
-    @property
-    def at(self) -> Where:
-        """The line of the innermost condition."""
-        return self.way.at
-
-    @property
-    def conditions(self) -> list[Condition]:
-        """All that has to be so for the loop to be left there."""
-        file = self.way.file
-        outer = (
-            Condition(Expression(self.program, file, it.test), holds, file.where(it))
-            for it, holds in self.way.tests
-        )
-        return [part for condition in outer for part in condition.needs()]
-
-    def changes(self, test: Expression) -> bool:
-        """Whether what a condition looks at may be another in each turn of the loop."""
-        return any(map(self._is_set_in_turn, self._makers(test)))
-
-    def variables(self, test: Expression) -> Iterator[Variable]:
-        """What the loop sets and a condition is made of, unless a collective made it equal.
-
-        A variable that the loop sets anew to something else, after the condition, is none of them.
-        """
-        makers = [it for it in self._makers(test) if self._is_set_in_turn(it)]
-        nodes = {it.node for it in makers}
-        for point in makers:
-            assert isinstance(point.node, Definition)
-            chains = self.program.flow.chains(point.file.scopes[point.node.node], point.file)
-            others = (it for it in chains.all.get(point.node.key, ()) if it not in nodes)
-            if not any(self._sets_anew(Point(it, point.file)) for it in others):
-                yield Variable(point.node.key, where_of(point))
-
-    def _makers(self, test: Expression) -> list[Point]:
-        try:
-            return self.program.flow.makers(Point(test.node, test.file, test.context))
-        except RecursionError:
-            return []
-
-    def _is_set_in_turn(self, point: Point) -> bool:
-        definition = point.node
-        if not isinstance(definition, Definition) or definition.how not in (
-            How.ASSIGNED,
-            How.CHANGED,
-            How.ITERATED,
-        ):
-            return False
-        return self._is_in_turn(point, definition)
-
-    def _is_in_turn(self, point: Point, definition: Definition) -> bool:
-        if point.file is self.way.file and getattr(definition.node, "lineno", 0) in lines(self.loop):
-            return True
-        return point.file.scopes[definition.node] in self.program.loops.called_in(self.way.file, self.loop)
-
-    def _sets_anew(self, point: Point) -> bool:
-        """Whether a definition gives a variable something else in each turn; a call that only gets it does not."""
-        definition = point.node
-        assert isinstance(definition, Definition)
-        if not self._is_in_turn(point, definition):
-            return False
-        with suppress(RecursionError):
-            return definition.how is not How.GIVEN or bool(self.program.flow.made_of(point).leaves)
-        return True
-
-
 def where_of(point: Point) -> Where:
     """The line of a value."""
     node = point.node.node if isinstance(point.node, Definition) else point.node
     assert isinstance(node, ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias)
     return point.file.where(node)
+
+
+def _names(referents: frozenset[Referent]) -> frozenset[str]:
+    return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in referents)
+
+
+def _put_together(node: object) -> list[ast.expr]:
+    """What a text, a tuple or a dictionary is put together from."""
+    match node:
+        case ast.JoinedStr():
+            return [it.value for it in node.values if isinstance(it, ast.FormattedValue)]
+        case ast.Tuple() | ast.List():
+            return node.elts
+        case ast.Dict():
+            return node.values
+        case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr()):
+            return [node.left, node.right]
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()))):
+            return arguments(node)
+        case _:
+            return []
 
 
 _PLAIN = (

@@ -356,15 +356,22 @@ class Flow(Objects):
         Args:
             hides: whether what a value is made of does not matter.
         """
-        waiting, visited = deque([point]), {point}
-        while waiting and len(visited) < MOST_POINTS:
+        return self._spread({point: None}, hides, lambda it: (*self.made_of(it).parts, *self._inside(it)))
+
+    def _spread(
+        self,
+        came: dict[Point, Point | None],
+        hides: Callable[[Point], bool],
+        parts: Callable[[Point], Iterable[Point]],
+    ) -> Iterator[Point]:
+        """What there is beyond some values, the nearest first; ``came`` is told by way of which each was come to."""
+        waiting = deque(came)
+        while waiting and len(came) <= MOST_POINTS:
             now = waiting.popleft()
             yield now
-            if hides(now):
-                continue
-            for part in (*self.made_of(now).parts, *self._inside(now)):
-                if part not in visited:
-                    visited.add(part)
+            for part in () if hides(now) else parts(now):
+                if part not in came:
+                    came[part] = now
                     waiting.append(part)
 
     def _inside(self, point: Point) -> Iterator[Point]:
@@ -424,22 +431,14 @@ class Flow(Objects):
         self, point: Point, hides: Callable[[Point], bool] = lambda _: False
     ) -> tuple[dict[Leaf, list[Point]], list[Point]]:
         came: dict[Point, Point | None] = {point: None}
-        waiting, found = deque([point]), dict[Leaf, list[Point]]()
-        while waiting:
-            now = waiting.popleft()
-            if hides(now):
-                continue
-            made = self.made_of(now)
-            for leaf in made.leaves:
+        found = dict[Leaf, list[Point]]()
+        now = point
+        for now in self._spread(came, hides, lambda it: self.made_of(it).parts):
+            for leaf in () if hides(now) else self.made_of(now).leaves:
                 if leaf not in found:  # nobody asks how a value came that is the same everywhere
                     found[leaf] = [now] if leaf.origin is Origin.EQUAL else _way(came, now)
-            for part in made.parts:
-                if part not in came:
-                    came[part] = now
-                    waiting.append(part)
-            if len(came) > MOST_POINTS:
-                found.setdefault(Leaf(Origin.UNKNOWN, "too much to read"), _way(came, now))
-                break
+        if len(came) > MOST_POINTS:
+            found.setdefault(Leaf(Origin.UNKNOWN, "too much to read"), _way(came, now))
         return found, list(came)
 
 

@@ -10,12 +10,18 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ddpdoctor.model import Where
+from ddpdoctor.program.chains import Definition, How
+from ddpdoctor.program.expressions import Condition, Expression, where_of
 from ddpdoctor.program.files import FUNCTIONS, LOOPS, TRIES, File, Function, Loop, dotted, lines, own_nodes
 from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.known import ENDS
 from ddpdoctor.program.points import Entity, Point
+
+if TYPE_CHECKING:
+    from ddpdoctor.program.program import Program
 
 _Home = Function | ast.Module
 """What has lines of its own: a function, or a module."""
@@ -304,6 +310,89 @@ class Loops:
             called = self._flow.called(Point(node, file)) if isinstance(node, ast.Call) else ()
             return [it for it in called if isinstance(it, Entity)]
         return []
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable that takes part in a value."""
+
+    name: str
+    """As its function writes it: ``loss``, ``self.best``."""
+    at: Where
+    """The line that sets it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Exit:
+    """A way out of a loop that a condition decides."""
+
+    program: Program
+    way: WayOut
+    loop: ast.AST
+
+    @property
+    def at(self) -> Where:
+        """The line of the innermost condition."""
+        return self.way.at
+
+    @property
+    def conditions(self) -> list[Condition]:
+        """All that has to be so for the loop to be left there."""
+        file = self.way.file
+        outer = (
+            Condition(Expression(self.program, file, it.test), holds, file.where(it))
+            for it, holds in self.way.tests
+        )
+        return [part for condition in outer for part in condition.needs()]
+
+    def changes(self, test: Expression) -> bool:
+        """Whether what a condition looks at may be another in each turn of the loop."""
+        return any(map(self._is_set_in_turn, self._makers(test)))
+
+    def variables(self, test: Expression) -> Iterator[Variable]:
+        """What the loop sets and a condition is made of, unless a collective made it equal.
+
+        A variable that the loop sets anew to something else, after the condition, is none of them.
+        """
+        makers = [it for it in self._makers(test) if self._is_set_in_turn(it)]
+        nodes = {it.node for it in makers}
+        for point in makers:
+            assert isinstance(point.node, Definition)
+            chains = self.program.flow.chains(point.file.scopes[point.node.node], point.file)
+            others = (it for it in chains.all.get(point.node.key, ()) if it not in nodes)
+            if not any(self._sets_anew(Point(it, point.file)) for it in others):
+                yield Variable(point.node.key, where_of(point))
+
+    def _makers(self, test: Expression) -> list[Point]:
+        try:
+            return self.program.flow.makers(test.point)
+        except RecursionError:
+            return []
+
+    def _is_set_in_turn(self, point: Point) -> bool:
+        definition = point.node
+        if not isinstance(definition, Definition) or definition.how not in (
+            How.ASSIGNED,
+            How.CHANGED,
+            How.ITERATED,
+        ):
+            return False
+        return self._is_in_turn(point, definition)
+
+    def _is_in_turn(self, point: Point, definition: Definition) -> bool:
+        if point.file is self.way.file and getattr(definition.node, "lineno", 0) in lines(self.loop):
+            return True
+        return point.file.scopes[definition.node] in self.program.loops.called_in(self.way.file, self.loop)
+
+    def _sets_anew(self, point: Point) -> bool:
+        """Whether a definition gives a variable something else in each turn; a call that only gets it does not."""
+        definition = point.node
+        assert isinstance(definition, Definition)
+        if not self._is_in_turn(point, definition):
+            return False
+        with suppress(RecursionError):
+            return definition.how is not How.GIVEN or bool(self.program.flow.made_of(point).leaves)
+        return True
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -58,7 +58,7 @@ def poll_at(where: Where, program: Program) -> Poll | None:
 def _poll(program: Program, file: File, loop: Loop) -> Poll | None:
     looks = [it for it in _looks(loop) if isinstance(loop, ast.While) or _calls(it[0])]
     calls = [node for node in own_nodes(loop) if isinstance(node, ast.Call)]
-    names = {call: program.names(Expression(program, file, call.func)) for call in calls}
+    names = {call: Expression(program, file, call.func).names for call in calls}
     looked = {inner for look, _ in looks for inner in ast.walk(look)}
     head = set() if isinstance(loop, ast.While) else set(ast.walk(loop.iter))
     rest = [name or {""} for call, name in names.items() if call not in looked and call not in head]
@@ -66,7 +66,7 @@ def _poll(program: Program, file: File, loop: Loop) -> Poll | None:
     if not looks or not (sleeps or any(_calls(look) for look, _ in looks)) or not all(map(_is_beside, rest)):
         return None
     look, until = next((it for it in looks if _calls(it[0])), looks[0])
-    kinds = [program.origins(Expression(program, file, it)).kinds for it, _ in looks]
+    kinds = [Expression(program, file, it).origins.kinds for it, _ in looks]
     gives_up = any(Origin.CLOCK in it for it in kinds) or _is_counted(program, file, loop)
     of_files = all(it <= {Origin.FILES, Origin.EQUAL, Origin.CLOCK, Origin.ENVIRONMENT} for it in kinds)
     of_files = of_files and any(Origin.FILES in it for it in kinds)
@@ -80,10 +80,7 @@ def _calls(look: ast.AST) -> bool:
 def _is_counted(program: Program, file: File, loop: Loop) -> bool:
     """Whether the loop ends after so many turns: by what it goes over, or by a variable that each turn changes."""
     if not isinstance(loop, ast.While):
-        called = (
-            program.called(Expression(program, file, loop.iter)) if isinstance(loop.iter, ast.Call) else ()
-        )
-        return not _ENDLESS.intersection(called)
+        return not _ENDLESS.intersection(Expression(program, file, loop.iter).called)
     changed = {ast.unparse(it.target) for it in own_nodes(loop) if isinstance(it, ast.AugAssign)}
     tests = [loop.test, *(it.test for it in own_nodes(loop) if isinstance(it, ast.If) and _ends(it.body))]
     return any(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, cached_property
 
 from ddpdoctor.model import Where
-from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.expressions import Condition, Exit, Expression, Origins, Source, where_of
+from ddpdoctor.program.expressions import Condition, Expression, Origins, Source, where_of
 from ddpdoctor.program.files import (
     LOOPS,
     File,
@@ -23,12 +21,12 @@ from ddpdoctor.program.files import (
     parse,
     read,
 )
-from ddpdoctor.program.flow import Flow, tests_of_returns
+from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.handlers import catching
 from ddpdoctor.program.known import NAMED_BY_CLOCK, Origin, is_module
-from ddpdoctor.program.loops import Loops
+from ddpdoctor.program.loops import Exit, Loops
 from ddpdoctor.program.points import Entity, Point
-from ddpdoctor.program.signatures import argument, arguments
+from ddpdoctor.program.signatures import argument
 
 
 class Program:
@@ -74,9 +72,8 @@ class Program:
         """The file of a line; None where it is none of the program."""
         return self.files.get(where.file) if where is not None else None
 
-    def origins(self, expression: Expression) -> Origins:
-        """Where the value of an expression comes from."""
-        point = Point(expression.node, expression.file, expression.context)
+    def origins(self, point: Point) -> Origins:
+        """Where a value comes from."""
         if point not in self._origins:
             self._origins[point] = self._find_origins(point)
         return self._origins[point]
@@ -87,54 +84,6 @@ class Program:
         except RecursionError:
             return Origins((Source(Origin.UNKNOWN, "too deep to read", ()),))
         return Origins(tuple(Source(leaf.origin, leaf.name, _lines_of(way)) for leaf, way in found.items()))
-
-    def values(self, expression: Expression) -> list[Expression | None]:
-        """The expressions of which this one is a copy; None for each that is no expression, as a loop's element is."""
-        ends = self.flow.ends(Point(expression.node, expression.file, expression.context))
-        return [
-            Expression(self, end.file, end.node, end.context) if isinstance(end.node, ast.expr) else None
-            for end in ends
-        ]
-
-    def made_of(self, expression: Expression, hides: Callable[[Expression], bool]) -> Iterator[Expression]:
-        """The expressions that a value is made of; a call that was given a variable to change is one."""
-
-        def shown(point: Point) -> Expression | None:
-            node = point.node
-            if isinstance(node, Definition):
-                node = node.value if node.how in (How.GIVEN, How.CHANGED) else None  # type: ignore[assignment]
-            return Expression(self, point.file, node, point.context) if isinstance(node, ast.expr) else None
-
-        def is_hidden(point: Point) -> bool:
-            it = shown(point) if isinstance(point.node, ast.expr) else None
-            return it is not None and hides(it)
-
-        start = Point(expression.node, expression.file, expression.context)
-        try:
-            for point in self.flow.walk(start, is_hidden):
-                if (it := shown(point)) is not None:
-                    yield it
-        except RecursionError:
-            return
-
-    def kinds_without(self, expression: Expression, hides: Callable[[Expression], bool]) -> frozenset[Origin]:
-        """The kinds of origins of a value, without what is only made into an expression that ``hides`` is true of."""
-
-        def is_hidden(point: Point) -> bool:
-            node = point.node
-            return isinstance(node, ast.expr) and hides(Expression(self, point.file, node, point.context))
-
-        start = Point(expression.node, expression.file, expression.context)
-        with suppress(RecursionError):
-            return frozenset(leaf.origin for leaf in self.flow.origins(start, is_hidden))
-        return frozenset({Origin.UNKNOWN})
-
-    def names(self, expression: Expression) -> frozenset[str]:
-        """The qualified names of what an expression may be."""
-        with suppress(RecursionError):
-            referents = self.flow.referents(Point(expression.node, expression.file, expression.context))
-            return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in referents)
-        return frozenset()
 
     # Conditions.
 
@@ -252,11 +201,7 @@ class Program:
     def counted_around(self, where: Where) -> frozenset[tuple[str, str]]:
         """What the innermost loop around a line counts, or one around the calls that alone lead to it: the variables,
         each with its function."""
-        visited: set[Where] = set()
-        calls = [where]
-        while len(calls) == 1 and calls[0] not in visited:
-            at = calls[0]
-            visited.add(at)
+        for at in self._only_calls(where):
             file = self.file(at)
             scope = file.function_at(at.line) if file else None
             around = file.statements_at(at.line) if file else []
@@ -267,35 +212,11 @@ class Program:
             ]
             if loops and scope is not None:
                 return frozenset((name_of_scope(scope), name) for name in _counted(loops[0]))
-            calls = self.callers(at)
         return frozenset()
 
     def guard(self, where: Where | None) -> Condition | None:
         """The condition on the rank that a line stands under, in its function."""
         return next((it for it in self.conditions(where) if it.by_rank), None)
-
-    def guarded_call(self, where: Where | None) -> Where | None:
-        """The call under a condition on the rank that leads to a line which itself is under none.
-
-        None where the line is under one, and where several such calls lead to it, or none.
-        """
-        visited: set[tuple[str, str | None]] = set()
-        while where is not None and (where.file, where.function) not in visited:
-            if self.guard(where):
-                return None
-            visited.add((where.file, where.function))
-            calls = self.callers(where)
-            guarded = [call for call in calls if self.guard(call)]
-            if len(guarded) == 1:
-                return guarded[0]
-            if guarded or len(calls) != 1:
-                return None
-            where = calls[0]
-        return None
-
-    def is_for_some_ranks(self, where: Where | None) -> bool:
-        """Whether a line stands under a condition on the rank, or is only led to by a call that does."""
-        return self.guard(where) is not None or self.guarded_call(where) is not None
 
     # Calls.
 
@@ -315,7 +236,7 @@ class Program:
         """The qualified names of all that the calls of a line call."""
         file = self.file(where)
         calls = [Expression(self, file, it) for it in file.calls if it.lineno == where.line] if file else []
-        return frozenset(name for call in calls for name in self.called(call))
+        return frozenset(name for call in calls for name in call.called)
 
     def assigned(self) -> Iterator[tuple[Expression, Expression]]:
         """What the program assigns to attributes and elements, each with the value."""
@@ -334,21 +255,16 @@ class Program:
                 if any(map(is_module, self.flow.library_bases(Entity(node, file)))):
                     yield file, node
 
-    def classes(self, expression: Expression) -> frozenset[str]:
-        """The classes of libraries that a value has, or whose subclass; of what a library gave, the function."""
-        types = self.flow.types(Point(expression.node, expression.file, expression.context))
-        own = (self.flow.library_bases(it) for it in types if isinstance(it, Entity))
-        return frozenset(it for it in types if isinstance(it, str)).union(*own)
-
     def calls(self, *names: str) -> list[Where]:
         """The lines that call functions of these qualified names."""
         last = {name.rpartition(".")[2] for name in names}
         found = []
         for file in self.files.values():
             for call in file.calls:
-                if self.called(Expression(self, file, call)).intersection(names) or (
-                    not last.isdisjoint({getattr(call.func, "id", "")})
-                    and self.names(Expression(self, file, call.func)).intersection(names)
+                it = Expression(self, file, call)
+                is_named = getattr(call.func, "id", "") in last
+                if it.called.intersection(names) or (
+                    is_named and it.inner(call.func).names.intersection(names)
                 ):
                     found.append(file.where(call))
         return found
@@ -363,19 +279,6 @@ class Program:
     def unread_modules(self) -> frozenset[str]:
         """The modules that the program imports and that are none of its files."""
         return frozenset(name for file in self.files.values() for name in self.flow.unread_imports(file))
-
-    def called(self, call: Expression) -> frozenset[str]:
-        """The qualified names of what a call may call; of an object ``Class.__call__``."""
-        with suppress(RecursionError):
-            found = self.flow.called(Point(call.node, call.file, call.context))
-            return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in found)
-        return frozenset()
-
-    def choices_in(self, call: Expression) -> Iterator[Expression]:
-        """The conditions that decide what the functions of a call return."""
-        for called in self.flow.called(Point(call.node, call.file, call.context)):
-            if isinstance(called, Entity):
-                yield from (Expression(self, called.file, test) for test in tests_of_returns(called))
 
     def is_ahead(self, where: Where, other: Where) -> bool:
         """Whether a line stands in front of another one of the same function."""
@@ -399,32 +302,21 @@ class Program:
         """Whether calls of these functions are given the very value as their first parameter."""
         calls = (it for it in self.every_call() if not it.called.isdisjoint(names))
         given = (it.argument(0, parameter) for it in calls)
-        nodes = {it.node for argued in given if argued for it in self.values(argued) if it}
-        return any(it.node in nodes for it in self.values(value) if it)
-
-    def pieces(self, value: Expression) -> Iterator[Expression]:
-        """See :meth:`Expression.pieces`."""
-        waiting = [Point(value.node, value.file, value.context)]
-        visited = set(waiting)
-        for point in waiting:  # which grows
-            parts = _put_together(point.node)
-            ends = [point] if parts or not isinstance(point.node, ast.Name) else self.flow.ends(point)
-            inner = [end.at(it) for end in ends for it in _put_together(end.node)]
-            waiting += [it for it in dict.fromkeys(inner) if it not in visited]
-            visited.update(inner)
-            if not inner and isinstance(point.node, ast.expr):
-                yield Expression(self, point.file, point.node, point.context)
+        nodes = {it.node for argued in given if argued for it in argued.values if it}
+        return any(it.node in nodes for it in value.values if it)
 
     def conditions_leading_to(self, where: Where) -> list[Condition]:
         """What has to be so for a line to be reached, also in what alone leads to it; the innermost first."""
-        found: list[Condition] = []
+        return [it for at in self._only_calls(where) for it in reversed(self.conditions(at))]
+
+    def _only_calls(self, where: Where) -> Iterator[Where]:
+        """A line, the call that alone leads to it, the one that alone leads to that, and so on."""
         visited: set[Where] = set()
         calls = [where]
         while len(calls) == 1 and calls[0] not in visited:
             visited.add(calls[0])
-            found += reversed(self.conditions(calls[0]))
+            yield calls[0]
             calls = self.callers(calls[0])
-        return found
 
     def given_at(self, where: Where) -> Origins:
         """What the calls of a line, and the objects whose methods they are, are made of."""
@@ -434,8 +326,8 @@ class Program:
                 continue
             owner = [call.func.value] if isinstance(call.func, ast.Attribute) else []
             for given in (*owner, *call.args, *(it.value for it in call.keywords)):
-                sources |= dict.fromkeys(self.origins(Expression(self, file, given)).sources)
-            for name in self.called(Expression(self, file, call)) & NAMED_BY_CLOCK.keys():
+                sources |= dict.fromkeys(self.origins(Point(given, file)).sources)
+            for name in Expression(self, file, call).called & NAMED_BY_CLOCK.keys():
                 if argument(call, *NAMED_BY_CLOCK[name]) is None:
                     sources[Source(Origin.CLOCK, name, (file.where(call),))] = None
         return Origins(tuple(sources))
@@ -474,23 +366,6 @@ def _counted(loop: Loop) -> set[str]:
         if isinstance(it, ast.AugAssign) and isinstance(it.target, ast.Name)
     }
     return changed & {it.id for it in ast.walk(loop.test) if isinstance(it, ast.Name)}
-
-
-def _put_together(node: object) -> list[ast.expr]:
-    """What a text, a tuple or a dictionary is put together from."""
-    match node:
-        case ast.JoinedStr():
-            return [it.value for it in node.values if isinstance(it, ast.FormattedValue)]
-        case ast.Tuple() | ast.List():
-            return node.elts
-        case ast.Dict():
-            return node.values
-        case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr()):
-            return [node.left, node.right]
-        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()))):
-            return arguments(node)
-        case _:
-            return []
 
 
 def _lines_of(way: Sequence[Point]) -> tuple[Where, ...]:

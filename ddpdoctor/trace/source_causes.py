@@ -167,7 +167,7 @@ def _turns_off(context: Expression) -> bool:
 
 def _made_at(test: Expression) -> Where:
     """The line of a condition; where it is a variable that is assigned once, that of the assignment."""
-    values = test.program.values(test)
+    values = test.values
     return values[0].where if len(values) == 1 and values[0] is not None else test.where
 
 

@@ -165,6 +165,6 @@ def _texts(path: Expression) -> set[str]:
         repr(it.node.value)
         if isinstance(it.node, ast.Constant)
         else f"{it.file.path}:{it.node.lineno}:{it.text}"
-        for it in path.program.values(path)
+        for it in path.values
         if it is not None
     }

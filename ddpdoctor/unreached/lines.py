@@ -245,7 +245,7 @@ class UnreachedLines:
         origins = value.origins
         if not origins.differs:
             return None
-        kinds = self.program.kinds_without(value, _is_size)
+        kinds = value.kinds_without(_is_size)
         by_rank = kinds <= {Origin.RANK, Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT}
         own = (
             (Origin.CLOCK, True),
@@ -261,7 +261,7 @@ class UnreachedLines:
         """Whether the program seeds anything by what may be equal on all ranks."""
         last = {name.rpartition(".")[2] for name in (*SEEDS, *GENERATORS)} | {"set_seed", "seed_everything"}
         return any(
-            not given.arguments or any(not self.program.origins(it).differs for it in given.arguments)
+            not given.arguments or any(not it.origins.differs for it in given.arguments)
             for given in self._named(last)
         )
 

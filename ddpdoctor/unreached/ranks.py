@@ -109,7 +109,7 @@ def _joined(node: ast.BoolOp, of: Callable[[ast.expr], Any]) -> bool:
 def _of_source(expression: Expression, rank: int, depth: int) -> Any:
     if expression.is_call and not expression.called.isdisjoint(_CONVERTS) and len(expression.arguments) == 1:
         return _value(expression.arguments[0], rank, depth + 1)
-    values = expression.program.values(expression)
+    values = expression.values
     ends = [it for it in values if it is not None and it.node is not expression.node]
     if len(values) == len(ends) == 1:
         return _value(ends[0], rank, depth + 1)

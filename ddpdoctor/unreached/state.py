@@ -36,7 +36,7 @@ def left_out(lines: UnreachedLines) -> Iterator[Sight]:
 
 def _parts(value: Expression) -> Iterator[tuple[str, Expression]]:
     """The values of the dictionary that is saved, by key."""
-    for end in value.program.values(value):
+    for end in value.values:
         if end is not None and isinstance(end.node, ast.Dict):
             for key, part in zip(end.node.keys, end.node.values, strict=True):
                 if isinstance(key, ast.Constant):
@@ -49,7 +49,7 @@ def _is_state(value: Expression) -> bool:
 
 def _is_number(value: Expression) -> bool:
     """Whether it is counted by a loop, as an epoch or a step is, or made of such a number."""
-    return any(it is None for it in value.program.values(value)) or value.origins.known
+    return any(it is None for it in value.values) or value.origins.known
 
 
 def _keeps_state(value: Expression) -> bool:

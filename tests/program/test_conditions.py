@@ -9,6 +9,8 @@ import pytest
 
 from ddpdoctor.model import Where
 from ddpdoctor.program import Origin, Program
+from ddpdoctor.trace.rank_guards import guarded_call, is_for_some_ranks
+from ddpdoctor.trace.recording import Recording
 
 HEAD = "import os, sys\nimport torch.distributed as dist\nrank = dist.get_rank()\n"
 HELPERS = """
@@ -22,6 +24,11 @@ class Meter:
 
 meter = Meter()
 """
+
+
+def _guarded_call(read: Program, at: Where | None) -> Where | None:
+    """By the text alone: no lines were recorded."""
+    return guarded_call(at, {0: Recording(script=read.script)})
 
 
 def _program(code: str, folder: Path) -> tuple[Program, Where]:
@@ -53,8 +60,8 @@ def _at(script: Path, comment: str) -> Where:
 def test_the_call_that_some_ranks_make(calls: str, function: str, tmp_path: Path) -> None:
     read, at = _program(HELPERS + calls, tmp_path)
     leads = _at(Path(read.script), "# leads")
-    assert read.guarded_call(at) == Where(read.script, leads.line, function)
-    assert read.is_for_some_ranks(at)
+    assert _guarded_call(read, at) == Where(read.script, leads.line, function)
+    assert is_for_some_ranks(at, {0: Recording(script=read.script)})
 
 
 @pytest.mark.parametrize(
@@ -72,13 +79,13 @@ def test_the_call_that_some_ranks_make(calls: str, function: str, tmp_path: Path
 )
 def test_no_call_is_named_where_it_is_not_the_only_one(calls: str, tmp_path: Path) -> None:
     read, at = _program(HELPERS + calls, tmp_path)
-    assert read.guarded_call(at) is None
+    assert _guarded_call(read, at) is None
 
 
 def test_a_line_under_a_condition_itself_is_the_one_to_change(tmp_path: Path) -> None:
     code = "def end():\n    if rank == 0:\n        dist.barrier()  # collective\nif rank == 0:\n    end()"
     read, at = _program(code, tmp_path)
-    assert read.guarded_call(at) is None
+    assert _guarded_call(read, at) is None
     guard = read.guard(at)
     assert guard is not None
     assert (guard.holds, guard.at.line, guard.test.text) == (True, 5, "rank == 0")
@@ -87,8 +94,8 @@ def test_a_line_under_a_condition_itself_is_the_one_to_change(tmp_path: Path) ->
 
 def test_no_line_is_no_call(tmp_path: Path) -> None:
     read, _ = _program("# collective", tmp_path)
-    assert read.guarded_call(None) is None
-    assert read.guarded_call(Where(str(tmp_path / "absent.py"), 3)) is None
+    assert _guarded_call(read, None) is None
+    assert _guarded_call(read, Where(str(tmp_path / "absent.py"), 3)) is None
 
 
 @pytest.mark.parametrize(
