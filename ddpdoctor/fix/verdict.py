@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ddpdoctor.fix.patches import may_change
 from ddpdoctor.model import Finding, Kind, Level, Where
@@ -16,6 +16,9 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Identity, Recording
 
+_Run = TypeVar("_Run")
+_Key = TypeVar("_Key")
+_Fact = TypeVar("_Fact")
 Key = tuple[str, frozenset[tuple[str, str]], str]
 """A finding's code, what it is about, and its line where it is about nothing that has a name."""
 Moved = Callable[[str, int], int | None]
@@ -95,7 +98,7 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Ve
         return Verdict(False, f"{codes} is found again")
     further = ", ".join(dict.fromkeys(key[0] for key in unknown))
     # Of a run that did not come to train it is not known what it would show.
-    is_revealed = _trains(after.trace) and not _trains(before.trace)
+    is_revealed = _trained(after.trace) and not _trained(before.trace)
     if unknown and not is_revealed:
         return Verdict(False, f"it brings {further}", tuple(unknown.values()))
     changed = next(filter(None, _changes(cured, before, after)), None)
@@ -115,7 +118,6 @@ def _changes(cured: tuple[Finding, ...], ran: Ran, ran_after: Ran) -> Iterator[s
         yield f"neither the script nor the changed copy comes to its end: {after.broken}"
     yield f"the changed copy does not end: {after.broken}" if after.broken else None
     yield _training(before, after)
-    yield _wrapping(before, after)
     if not any(
         subject.kind in (Kind.MODEL, Kind.PARAMETER) for finding in cured for subject in finding.about
     ):
@@ -140,15 +142,20 @@ def _changes(cured: tuple[Finding, ...], ran: Ran, ran_after: Ran) -> Iterator[s
 def _hyperparameters(before: Trace, after: Trace) -> str | None:
     """Each optimizer takes its first step with the same hyperparameters. In a group of another size it need not: a
     script may scale its learning rate by the number of ranks, and a patch may mend that number."""
-    second = _first_steps(after)
-    for optimizer, groups in _first_steps(before).items():
-        others = second.get(optimizer, groups)
+    for (rank, _), groups, others in _in_both(_first_steps, before, after):
         for group, other in zip(groups, others, strict=False):
             for name in sorted(group.keys() & other.keys()):
                 if group[name] != other[name]:
-                    change = f"{other[name]}, not {group[name]}"
-                    return f"{name} of rank {optimizer[0]} is {change}, in its first update"
+                    return f"{name} of rank {rank} is {other[name]}, not {group[name]}, in its first update"
     return None
+
+
+def _in_both(
+    facts: Callable[[_Run], Mapping[_Key, _Fact]], before: _Run, after: _Run
+) -> Iterator[tuple[_Key, _Fact, _Fact]]:
+    """What is known of both runs, by what it is about."""
+    second = facts(after)
+    return ((key, first, second[key]) for key, first in facts(before).items() if key in second)
 
 
 def _group_sizes(trace: Trace) -> dict[int, int | None]:
@@ -191,9 +198,7 @@ def _written(ran: Ran) -> set[str]:
 
 def _entries(before: Ran, after: Ran) -> str | None:
     """A checkpoint that both wrote has as many entries."""
-    second = _first_saves(after)
-    for path, save in _first_saves(before).items():
-        other = second.get(path, save)
+    for path, save, other in _in_both(_first_saves, before, after):
         if len(other.entries) < len(save.entries):
             left = sorted(set(save.entries) - set(other.entries))
             return f"{path.rpartition('/')[2]} no longer has {left[0] if left else 'all of its entries'}"
@@ -235,45 +240,35 @@ def training_job(trace: Trace) -> Trace:
     return max(jobs, key=lambda job: sum(recording.step_count for recording in job.recorded.values()))
 
 
-def _trains(trace: Trace) -> bool:
-    return any(recording.step_count for recording in trace.recorded.values())
-
-
 def _training(before: Trace, after: Trace) -> str | None:
-    stopped = _without(before, after, lambda recording: recording.step_count > 0)
-    return f"rank {stopped[0]} of the changed copy does not train" if stopped else None
+    """Each rank that trained, or wrapped a model, still does."""
+    for does, what in (_trained, "does not train"), (_wrapped, "wraps no model"):
+        if stopped := [rank for rank in does(before) if rank not in does(after)]:
+            return f"rank {stopped[0]} of the changed copy {what}"
+    return None
 
 
-def _wrapping(before: Trace, after: Trace) -> str | None:
-    """A rank that wrapped a model still wraps one."""
-    left = _without(before, after, lambda recording: bool(recording.wrappers))
-    return f"rank {left[0]} of the changed copy wraps no model" if left else None
+def _trained(trace: Trace) -> list[int]:
+    return [rank for rank, recording in trace.recorded.items() if recording.step_count]
 
 
-def _without(before: Trace, after: Trace, does: Callable[[Recording], bool]) -> list[int]:
-    """The ranks that do something no more."""
-    still = {rank for rank, recording in after.recorded.items() if does(recording)}
-    return [rank for rank, recording in before.recorded.items() if does(recording) and rank not in still]
+def _wrapped(trace: Trace) -> list[int]:
+    return [rank for rank, recording in trace.recorded.items() if recording.wrappers]
 
 
 def _parameters(before: Trace, after: Trace) -> str | None:
     """The parameters of wrapped models, by name and shape, stay what they were."""
-    first, second = (
-        {
-            (parameter.key, parameter.shape)
-            for recording in trace.recorded.values()
-            for wrapper in recording.wrappers
-            if not wrapper.failed
-            for parameter in wrapper.parameters
-        }
-        for trace in (before, after)
-    )
-    return "the parameters of the model are others" if first - second else None
+    return "the parameters of the model are others" if _shapes(before) - _shapes(after) else None
+
+
+def _shapes(trace: Trace) -> set[tuple[str, tuple[int, ...]]]:
+    wrappers = (it for recording in trace.recorded.values() for it in recording.wrappers if not it.failed)
+    return {(parameter.key, parameter.shape) for wrapper in wrappers for parameter in wrapper.parameters}
 
 
 def _samples(before: Trace, after: Trace) -> str | None:
     """All ranks together still see the same samples in an epoch, but for what batches of equal size leave out."""
-    first, second = (_seen(trace) for trace in (before, after))
+    first, second = _seen(before), _seen(after)
     if not first or not second:
         return None
     left_out = sum(
@@ -285,9 +280,8 @@ def _samples(before: Trace, after: Trace) -> str | None:
 
 def _optimized(before: Trace, after: Trace) -> str | None:
     """An optimizer that takes steps in both runs still updates all of its parameters."""
-    second = _keys(after)
-    for (rank, number), keys in _keys(before).items():
-        if left := sorted(keys - second.get((rank, number), keys)):
+    for (rank, _), keys, others in _in_both(_keys, before, after):
+        if left := sorted(keys - others):
             return f"rank {rank} of the changed copy no longer updates {left[0]}"
     return None
 
@@ -302,9 +296,7 @@ def _keys(trace: Trace) -> dict[tuple[int, int], frozenset[str]]:
 def _updates(before: Trace, after: Trace) -> str | None:
     """Each rank updates its weights about as often in the batches that it takes: ranks that agree on a batch may leave
     out more than one of them did, but not most."""
-    second = _steps_and_batches(after)
-    for rank, (steps, batches) in _steps_and_batches(before).items():
-        fewer, others = second.get(rank, (steps, batches))
+    for rank, (steps, batches), (fewer, others) in _in_both(_steps_and_batches, before, after):
         if fewer * batches * 2 < steps * others:
             times = f"{fewer} updates in {others} batches, not {steps} in {batches}"
             return f"rank {rank} of the changed copy takes {times}"
@@ -322,9 +314,7 @@ def _steps_and_batches(trace: Trace) -> dict[int, tuple[int, int]]:
 
 def _own_samples(before: Trace, after: Trace) -> str | None:
     """Each rank trains on as many samples of an epoch as before; on the same where their order follows from a seed."""
-    second = _first_passes(after)
-    for rank, pass_ in _first_passes(before).items():
-        other = second.get(rank, pass_)
+    for rank, pass_, other in _in_both(_first_passes, before, after):
         if pass_.indices is None or other.indices is None:
             continue
         count, now = len(pass_.indices), len(other.indices)
@@ -348,9 +338,7 @@ def _first_passes(trace: Trace) -> dict[int, Pass]:
 
 def _first_loss(before: Trace, after: Trace) -> str | None:
     """The first loss of a rank stays, where it is computed from the same weights, batch and random state."""
-    second = _beginnings(after)
-    for rank, (state, loss) in _beginnings(before).items():
-        other_state, other = second.get(rank, (state, loss))
+    for rank, (state, loss), (other_state, other) in _in_both(_beginnings, before, after):
         if state == other_state and not math.isclose(loss, other, rel_tol=_CLOSE, abs_tol=_CLOSE):
             return f"the first loss of rank {rank} is {other:.4g}, not {loss:.4g}"
     return None
@@ -373,32 +361,27 @@ def _held_out(before: Trace, after: Trace) -> str | None:
     sizes = {
         loader.index: loader.batch_size or 1 for rank in after.recorded.values() for loader in rank.loaders
     }
-    first, second = (_drawn_without_training(trace) for trace in (before, after))
-    lost = {loader: first[loader] - second[loader] for loader in first.keys() & second.keys()}
-    most = max((count for loader, count in lost.items() if count > sizes.get(loader, 1)), default=0)
+    drawn = _in_both(_drawn_without_training, before, after)
+    lost = (first - second for loader, first, second in drawn if first - second > sizes.get(loader, 1))
+    most = max(lost, default=0)
     return f"{most} samples of an evaluation are no longer drawn" if most else None
 
 
 def _losses(before: Trace, after: Trace) -> str | None:
     """A loss that was finite in every step stays so."""
-    first, second = (_infinite(trace) for trace in (before, after))
-    return f"the loss of rank {second[0]} is not finite" if second and not first else None
+    second = _infinite(after)
+    return f"the loss of rank {second[0]} is not finite" if second and not _infinite(before) else None
 
 
 def _infinite(trace: Trace) -> list[int]:
     """The ranks that took gradients of a loss that is not finite."""
-    return [
-        rank
-        for rank, recording in trace.recorded.items()
-        if any(backward.finite is False for backward in recording.backwards)
-    ]
+    recordings = trace.recorded.items()
+    return [rank for rank, recording in recordings if any(it.finite is False for it in recording.backwards)]
 
 
 def _seen(trace: Trace) -> set[int]:
     """The samples of the first pass in which each rank trains."""
-    passes: Mapping[int, Recording] = trace.recorded
-    first = (next(iter(recording.training_passes), None) for recording in passes.values())
-    return {index for pass_ in first if pass_ is not None for index in pass_.indices or ()}
+    return {index for pass_ in _first_passes(trace).values() for index in pass_.indices or ()}
 
 
 def _drawn_without_training(trace: Trace) -> dict[int, int]:
