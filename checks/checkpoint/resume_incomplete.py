@@ -21,8 +21,8 @@ from ddpdoctor.unreached.state import left_out
 
 NOT_DONE = ("max", "num", "total", "best", "per_")
 """Words by which a checkpoint's epoch is not the one that it was saved in."""
-KINDS = {"optimizer": ("optim", "opt_"), "scheduler": ("sched",), "scaler": ("scaler",)}
-"""What has a state of its own, and the beginnings of words by which checkpoints call it."""
+KINDS = ("optimizer", "scheduler", "scaler")
+"""What has a state of its own."""
 
 
 class ResumeIncomplete(Check):
@@ -179,11 +179,7 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
         sources = {state.load for state in restored if state.kind == "module"}
         if beside and sources != {None} and load.id not in sources:
             continue
-        held = [
-            kind
-            for kind, words in KINDS.items()
-            if kind in load.states or _holds(load, words) or kind in beside.values()
-        ]
+        held = [kind for kind in KINDS if kind in load.states or kind in beside.values()]
         new = _stepped_before(recording, math.inf) - _stepped_before(recording, load.begin)
         if (
             "module" in kinds
@@ -294,11 +290,6 @@ def _elsewhere(lacking: Mapping[int, Resume], resumed: Mapping[int, Resume]) -> 
     missing = {kind for resume in lacking.values() for kind in resume.missing}
     others = (resume for rank, resume in resumed.items() if rank not in lacking)
     return next((state for other in others for state in other.restored if state.kind in missing), None)
-
-
-def _holds(load: Load, words: tuple[str, ...]) -> bool:
-    entries = [entry.lower() for entry in load.entries]
-    return any(entry.startswith(word) or f"_{word}" in entry for entry in entries for word in words)
 
 
 def _stepped_before(recording: Recording, time: float) -> set[int]:

@@ -18,7 +18,7 @@ _MOST_REMEMBERED = 20_000
 _DEEPEST = 3
 _STATES = {
     "optimizer": {"state", "param_groups"},
-    "scheduler": {"last_epoch", "_step_count"},
+    "scheduler": {"_last_lr"},
     "scaler": {"scale", "growth_factor"},
 }
 """By what keys a state is known, whatever the checkpoint calls it."""

@@ -11,7 +11,7 @@ from tests.support.recordings import recorded, replace, where
 from tests.support.training import with_update
 
 ENTRIES = ("model", "optimizer", "scheduler", "epoch")
-LOAD = Load("/jobs/last.pt", where(60), -1.0, -0.9, ENTRIES)
+LOAD = Load("/jobs/last.pt", where(60), -1.0, -0.9, ENTRIES, states=("optimizer", "scheduler"))
 SAVE = Save("/jobs/last.pt", where(80), 20.0, 20.1, entries=ENTRIES)
 
 
@@ -58,7 +58,7 @@ def test_one_rank_that_restores_less():
 
 def test_an_optimizer_that_rank_0_alone_restores_is_the_cause_of_unequal_rates():
     def change(rank, recording):
-        load = replace(LOAD, entries=("model", "optimizer", "epoch"))
+        load = replace(LOAD, entries=("model", "optimizer", "epoch"), states=("optimizer",))
         states = (state("module"), replace(state("optimizer"), at=where(63)))
         rates = (with_update(step, hyperparameters=({"lr": rank},)) for step in recording.steps)
         return replace(
@@ -103,7 +103,19 @@ def test_a_file_that_the_script_only_prepared_is_no_checkpoint_of_its_training()
 
 
 def test_a_checkpoint_of_weights_alone_is_right():
-    skipped("DD405", Source.RUN, resuming("module", load=replace(LOAD, entries=("model", "epoch"))))
+    load = replace(LOAD, entries=("model", "epoch"), states=())
+    skipped("DD405", Source.RUN, resuming("module", load=load))
+
+
+def test_an_entry_that_only_has_the_name_of_a_state_is_none():
+    named = replace(LOAD, entries=("model", "optimizer_name", "scheduler"), states=())
+    skipped("DD405", Source.RUN, resuming("module", load=named))
+
+
+def test_a_state_is_known_by_what_it_holds_whatever_its_entry_is_called():
+    called = replace(LOAD, entries=("net", "trainer"), states=("optimizer",))
+    finding = only_finding("DD405", Source.RUN, resuming("module", load=called))
+    assert finding.headline.endswith("without the optimizer state that it holds")
 
 
 def test_reading_the_best_weights_after_training_is_right():
@@ -124,7 +136,8 @@ WITHOUT_OPTIMIZER = ("model", "epoch")
 
 def going_on(epoch, momentum=0.9, saved=None, entries=WITHOUT_OPTIMIZER, first=1, restored=("module",)):
     """A resume from a checkpoint with this number, passes over two epochs from ``first`` on, and a save."""
-    load = replace(LOAD, entries=entries, numbers={"epoch": epoch})
+    states = tuple({"optimizer"}.intersection(entries))
+    load = replace(LOAD, entries=entries, numbers={"epoch": epoch}, states=states)
     numbers = {"epoch": saved} if saved else {}
 
     def change(rank, one):
@@ -229,7 +242,9 @@ def restarted(count, momentum=0.9):
         )
         return replace(one, steps=steps, environ={"TORCHELASTIC_RESTART_COUNT": str(count)})
 
-    return resuming("module", load=replace(LOAD, **weights), saves=(replace(SAVE, **weights),), change=change)
+    return resuming(
+        "module", load=replace(LOAD, states=(), **weights), saves=(replace(SAVE, **weights),), change=change
+    )
 
 
 def test_an_optimizer_that_a_restarted_rank_begins_anew():
@@ -271,7 +286,7 @@ def test_a_state_that_was_never_saved_beside_a_count_of_steps():
         return counting
 
     entries = ("model", "n")
-    load = replace(LOAD, entries=entries, numbers={"n": 40})
+    load = replace(LOAD, entries=entries, numbers={"n": 40}, states=())
     saves = (replace(SAVE, entries=entries),)
     trace = resuming("module", load=load, saves=saves, change=change((40.0, 41.0, 42.0)))
     assert "lacks the state of SGD" in only_finding("DD405", Source.RUN, trace).headline
