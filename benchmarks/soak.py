@@ -142,7 +142,7 @@ def launch(place: Path, options: argparse.Namespace, *, watched: bool, steps: in
     place.mkdir()
     (place / "train.py").write_text(SCRIPT)
     watch = [sys.executable, "-m", "ddpdoctor", "watch", "--"] if watched else []
-    command = [*watch, sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
+    command = [*watch, sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     failures = options.restarts if watched else 0
     command += [f"--max-restarts={failures}", "train.py", str(steps), str(options.hang_at if watched else 0)]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(place.parent / "disk")}

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ddpdoctor import registry
 from ddpdoctor.blame.hang_snapshot import HangSnapshot
+from ddpdoctor.blame.liveness import snapshot_state
 from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.hang_report import HangSource, verdict_of
 from ddpdoctor.hang.flight.dumped_job import CAUSES
 from ddpdoctor.hang.flight.folder import Dumps, files_of, read_files
 from ddpdoctor.hang.flight.reading import looks_like_dump, rank_of
+from ddpdoctor.hang.stack_dumps import looks_like_stacks, read_stacks
 from ddpdoctor.judge import Verdict, judge
 from ddpdoctor.model import Role, Source
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.live import live_trace
+from ddpdoctor.trace.reader import Recorded
 
 _EXPLAINED_ROLES = (Role.MESSENGER, Role.ATTEMPT, Role.UNKNOWN)
 """Of lines that tell no more than that something was waited for or tried."""
@@ -28,6 +33,8 @@ class ExplainInputs:
 
     dumps: dict[Path, int]
     """The files that are dumps, and their ranks."""
+    stacks: list[Path]
+    """The files that hold stacks."""
     others: list[str]
     """The paths that are read as a job's output; a folder that holds nothing but dumps is none."""
 
@@ -38,10 +45,12 @@ def split_inputs(paths: Sequence[str]) -> ExplainInputs:
     Raises:
         UsageError: the name of a dump does not tell its rank.
     """
-    given = ExplainInputs({}, [])
+    given = ExplainInputs({}, [], [])
     for path in paths:
         files = files_of(Path(path)) if Path(path).exists() else []
         dumps = [file for file in files if looks_like_dump(file)]
+        stacks = [file for file in files if looks_like_stacks(file)]
+        given.stacks.extend(stacks)
         for file in dumps:
             if (rank := rank_of(file)) is not None:
                 given.dumps[file] = rank
@@ -49,27 +58,52 @@ def split_inputs(paths: Sequence[str]) -> ExplainInputs:
                 raise UsageError(
                     f"the name of the dump {quote(path)} does not contain its rank, as fr_rank_0 does"
                 )
-        if not dumps or len(dumps) < len(files):
+        if not files or len(dumps) + len(stacks) < len(files):
             given.others.append(path)
     return given
 
 
-def judge_dumps(
-    files: dict[Path, int], log: Callable[[str], None]
-) -> tuple[list[Verdict], tuple[str, ...], Trace]:
-    """What the checks say of the job that left these dumps, notes for the report, and the job.
+def snapshot_of(files: dict[Path, int], stacks: Sequence[Path]) -> tuple[HangSnapshot, tuple[str, ...]]:
+    """What dumps and stacks show together, and notes for the report.
 
     Raises:
         UsageError: none of them can be read.
     """
-    dumps = read_files(files)
-    if not dumps.ranks:
+    dumps, seen = read_files(files), read_stacks(stacks)
+    if files and not dumps.ranks:
         raise UsageError(_why_none(dumps))
-    trace = Trace((), snapshot=HangSnapshot(flight=dumps.ranks, unseen=dumps.left_out))
+    if stacks and not (dumps.ranks or seen.ranks):
+        raise UsageError(
+            f"neither {quote(str(stacks[0]))} nor its name tells the rank, as pyspy_rank_3.txt does"
+        )
+    unseen = (*dumps.left_out, *seen.unseen)
+    notes = (
+        [f"read {plural(len(dumps.ranks), 'dump')}, of {ranks_phrase(dumps.ranks)}"] if dumps.ranks else []
+    )
+    notes += [f"read the stacks of {ranks_phrase(seen.ranks)}"] if seen.ranks else []
+    return replace(seen, flight=dumps.ranks, unseen=unseen), (*notes, *unseen)
+
+
+def judge_dumps(
+    files: dict[Path, int], stacks: Sequence[Path], log: Callable[[str], None]
+) -> tuple[list[Verdict], tuple[str, ...], Trace]:
+    """What the checks say of the job that left these dumps and stacks, notes for the report, and the job.
+
+    Raises:
+        UsageError: none of them can be read.
+    """
+    snapshot, notes = snapshot_of(files, stacks)
+    if snapshot.processes:
+        source = source_of(snapshot)
+        return [verdict_of(source)], notes, source.trace
+    trace = Trace((), snapshot=snapshot)
     checks = {check.code: check for check in map(registry.by_cause, CAUSES)}
-    verdicts = judge(Source.RUN, [checks[code] for code in sorted(checks)], trace, log)
-    read = f"read {plural(len(dumps.ranks), 'dump')}, of {ranks_phrase(dumps.ranks)}"
-    return verdicts, (read, *dumps.left_out), trace
+    return judge(Source.RUN, [checks[code] for code in sorted(checks)], trace, log), notes, trace
+
+
+def source_of(snapshot: HangSnapshot) -> HangSource:
+    """What stacks of ranks, and maybe dumps, give to judge."""
+    return HangSource(live_trace(snapshot, Recorded()), snapshot_state(snapshot))
 
 
 def _why_none(dumps: Dumps) -> str:

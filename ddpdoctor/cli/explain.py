@@ -69,10 +69,10 @@ def _report(options: ExplainOptions) -> Report:
     notes: tuple[str, ...] = ()
     facts: dict[Source, Any] = {}
     lines = 0
-    if given.dumps:
-        verdicts, notes, facts[Source.RUN] = judge_dumps(given.dumps, _to_stderr)
+    if given.dumps or given.stacks:
+        verdicts, notes, facts[Source.RUN] = judge_dumps(given.dumps, given.stacks, _to_stderr)
     if given.others:
-        of_log, lines = _judge_output(given.others, needed=not given.dumps)
+        of_log, lines = _judge_output(given.others, needed=not verdicts)
         verdicts += without_messengers(verdicts, of_log)
         notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
         if options.wants_page and "-" not in given.others:  # which cannot be read again

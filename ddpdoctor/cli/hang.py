@@ -7,11 +7,13 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.blame.liveness import snapshot_state
+from ddpdoctor.cli.dumps import snapshot_of, source_of, split_inputs
 from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import HangSource, report_of
 from ddpdoctor.cli.options import HangOptions
@@ -103,6 +105,10 @@ def _by_folders(folders: Sequence[Path]) -> HangSource:
         if trace.snapshot is None:
             raise UsageError(f"{quote(str(folders[0]))} holds a run that did not hang")
         return HangSource(trace, command=job[0].words, since=first_written(folders))
+    given = split_inputs([str(folder) for folder in folders])
+    if given.stacks and not any(map(snapshots.is_kept, folders)):
+        snapshot, _ = snapshot_of(given.dumps, given.stacks)
+        return replace(source_of(snapshot), since=first_written(folders))
     try:
         snapshot = snapshots.read(*folders)
         trace = live_trace(snapshot, read_records(*folders))

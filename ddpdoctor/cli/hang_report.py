@@ -31,7 +31,7 @@ class HangSource:
 
 def report_of(source: HangSource, started: float) -> Report:
     """The report of a look that began at a time of the monotonic clock."""
-    verdict = _verdict(source)
+    verdict = verdict_of(source)
     trace, snapshot = source.trace, source.trace.snapshot or HangSnapshot()
     ranks = sorted({*snapshot.ranks, *snapshot.flight})
     run = {
@@ -53,7 +53,7 @@ def _size(snapshot: HangSnapshot, ranks: int) -> dict[str, int]:
     return {"nproc": ranks, "nnodes": 1} if ranks % hosts else {"nproc": ranks // hosts, "nnodes": hosts}
 
 
-def _verdict(source: HangSource) -> Verdict:
+def verdict_of(source: HangSource) -> Verdict:
     """What is found; where a rank works while others wait, no more than a warning."""
     slow = source.state is JobState.SLOW
     cause = None

@@ -74,3 +74,18 @@ def test_dumps_are_told_from_a_jobs_output(tmp_path):
     for text in ("", '{"message": "step 1"}\n', "rank 0: entries read\n"):
         (tmp_path / "job_0").write_text(text)
         assert not looks_like_dump(tmp_path / "job_0")
+
+
+def test_the_recorder_of_torchcomms(tmp_path):
+    """Its format has a version of the library, threads, and no name of a backend before an operation."""
+
+    def held(rank):
+        last = ring(1, 3, profiling_name="all_reduce", thread_id="140", thread_name="python")
+        return [*last, waiting(4, profiling_name="all_reduce")] if rank else last
+
+    write_job(tmp_path, 2, held, as_json=True)
+    for file in tmp_path.iterdir():
+        file.write_text(file.read_text().replace('"version"', '"comm_lib_version": "2.27", "version"', 1))
+        file.rename(tmp_path / f"torchcomm_fr_rank_{file.name[-1]}.json")
+    dumps = read_folder(tmp_path).ranks
+    assert sorted(dumps) == [0, 1]
