@@ -126,11 +126,11 @@ def read(path: str) -> File | None:
         now = Path(path).stat()
     except OSError:
         return None
-    return _read(path, now.st_mtime_ns, now.st_size)
+    return _read(path, Path.cwd(), now.st_mtime_ns, now.st_size)
 
 
 @cache
-def _read(path: str, _: int, size: int) -> File | None:
+def _read(path: str, _folder: Path, _time: int, size: int) -> File | None:
     try:
         return parse(path, Path(path).read_bytes()) if size <= LARGEST else None
     except OSError:
@@ -145,7 +145,6 @@ def parse(path: str, raw: bytes) -> File | None:
         return None
 
 
-@cache
 def modules_of(script: str) -> tuple[str, ...]:
     """The files that a script consists of: itself, and the modules beside and below it, or below the folder of the
     outermost package that it is in, that it imports."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
+from pathlib import Path
 
 from ddpdoctor.model import Where
 from ddpdoctor.program.expressions import Condition, Expression, Origins, Source, where_of
@@ -27,6 +28,9 @@ from ddpdoctor.program.known import NAMED_BY_CLOCK, Origin, is_module
 from ddpdoctor.program.loops import Exit, Loops
 from ddpdoctor.program.points import Entity, Point
 from ddpdoctor.program.signatures import argument
+
+_PROGRAMS: dict[tuple[Path, str], Program] = {}
+"""Those that were read, by the working directory and the script as it was named."""
 
 
 class Program:
@@ -54,8 +58,12 @@ class Program:
 
     @staticmethod
     def of(script: str) -> Program:
-        """The program of a script, read once."""
-        return _program(script)
+        """The program of a script, read once; again where a file has changed, or lies elsewhere in a copy."""
+        place = Path.cwd(), script
+        program = _PROGRAMS.get(place)
+        if program is None or any(read(path) is not file for path, file in program.files.items()):
+            program = _PROGRAMS[place] = Program(script)
+        return program
 
     @staticmethod
     def holding(where: Where, script: str = "") -> Program:
@@ -349,11 +357,6 @@ class Program:
         )
         node = min(found, key=lambda it: it.col_offset, default=None)
         return Expression(self, file, node) if file is not None and node is not None else None
-
-
-@cache
-def _program(script: str) -> Program:
-    return Program(script)
 
 
 def _counted(loop: Loop) -> set[str]:

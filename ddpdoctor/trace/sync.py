@@ -355,13 +355,12 @@ def _averages_weights(recording: Recording) -> bool:
 
 def _has_averager(recording: Recording) -> bool:
     """Whether the script averages weights at intervals, which may be longer than what was recorded, or may do so."""
-    return any(call.weight_of for call in recording.collectives) or _may_average(recording.script)
+    return any(call.weight_of for call in recording.collectives) or _may_average(Program.of(recording.script))
 
 
 @cache
-def _may_average(script: str) -> bool:
+def _may_average(program: Program) -> bool:
     """Whether a script calls one of torch's averagers, or a collective on weights; or cannot be read."""
-    program = Program.of(script)
     return not program.files or any(map(_averages, program.every_call()))
 
 

@@ -209,6 +209,38 @@ total = total_mean.item() / dist.get_world_size()
     assert patched("reduced_metric", text, tmp_path) == changed(text, (line, means + line))
 
 
+def test_a_checkpoint_that_every_rank_chooses_is_chosen_by_the_mean(tmp_path):
+    text = """\
+    from torch.utils.data import DataLoader
+    best = 9
+    for epoch in range(3):
+        loss = 0
+        for x in DataLoader(data):
+            loss += net(x).mean().item()
+        loss /= len(loader)
+        if loss < best:  # here
+            best = loss
+            torch.save(net.module.state_dict(), path)
+    """
+    mean = """\
+    loss_mean = torch.tensor(float(loss))
+    dist.all_reduce(loss_mean)
+    loss = loss_mean.item() / dist.get_world_size()
+"""
+    line = "    if loss < best:  # here\n"
+    assert patched("reduced_metric", text, tmp_path) == changed(text, (line, mean + line))
+
+
+def test_what_every_rank_prints_is_left_alone(tmp_path):
+    text = """\
+    from torch.utils.data import DataLoader
+    loss = sum(net(x).item() for x in DataLoader(data))
+    print(loss)  # here
+    """
+    with pytest.raises(CannotPatch, match="under no condition by rank"):
+        patched("reduced_metric", text, tmp_path)
+
+
 HOOK = """\
 def compress(state, bucket):
     work = dist.all_reduce(bucket.buffer().to(torch.bfloat16), async_op=True)

@@ -29,7 +29,7 @@ def reduced_metric(case: Case) -> str:
         return "the mean over ranks for the scheduler"
     chooses = isinstance(statement, ast.If)
     guard = source.rank_guard(statement.body[0] if chooses else statement)
-    if guard is None and not _calls_helper(source, statement):
+    if guard is None and not chooses and not _calls_helper(source, statement):
         raise CannotPatch("the number is used under no condition by rank")
     used = metrics(source, statement.test)[:1] if chooses else metrics(source, statement)
     names = (metrics(source, guard.test)[:1] if guard else []) or used or metrics(source, guard or statement)
