@@ -91,10 +91,11 @@ class Fixing:
         folder = next(iter(self._request.earlier), None) or self._folder_of(report)
         if folder is None or not report.findings:
             return self._finished(report, None, folder)
-        verification = _Verification(self._request, folder, progress)
-        result = verification.result(report.findings)
+        began = time.monotonic()
+        result = _Verification(self._request, folder, progress).result(report.findings)
         progress.hide()
-        return self._finished(replace(report, findings=result.findings), result, folder)
+        report = replace(report, findings=result.findings, seconds=report.seconds + time.monotonic() - began)
+        return self._finished(report, result, folder)
 
     def _let_go(self, report: Report) -> Report:
         """Remove the run folder where it was kept only for the patches."""

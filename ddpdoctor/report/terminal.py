@@ -156,6 +156,8 @@ def _next(report: Report, findings: Sequence[Finding]) -> str:
             )
         if "--diff" in words[:-1]:
             return f"git apply {quote_command(words[words.index('--diff') + 1 :][:1], _LONGEST_COMMAND)}"
+        if words[:1] == ["fix"]:
+            return quote_command(("ddpdoctor", "fix", "--apply", *words[1:]), _LONGEST_COMMAND)
         if folder:
             return f"ddpdoctor fix --apply {folder}"
     elif folder and any(finding.mechanical for finding in findings):

@@ -23,7 +23,7 @@ def test_a_copy_of_the_same_name_is_another_program(folder, monkeypatch):
     copy.mkdir()
     (copy / "train.py").write_text("set_up()\nrun()\n")
     monkeypatch.chdir(copy)
-    assert [call.at.line for call in Program.of("train.py").every_call()] == [1, 2]
+    assert [call.where.line for call in Program.of("train.py").every_call()] == [1, 2]
     monkeypatch.chdir(folder)
     assert Program.of("train.py") is first
 

@@ -108,6 +108,7 @@ def test_information_is_told_in_full_only_on_request():
     [
         (("check", "train.py"), None, "ddpdoctor fix /tmp/run"),
         (("check", "--fix", "train.py"), VERIFIED, "ddpdoctor fix --apply /tmp/run"),
+        (("fix", "/tmp/old run"), VERIFIED, "ddpdoctor fix --apply '/tmp/old run'"),
         (("check", "--fix", "--diff", "a.patch", "train.py"), VERIFIED, "git apply a.patch"),
         (("check", "--fix", "--apply", "train.py"), VERIFIED, "ddpdoctor check train.py"),
         (("check", "--fix", "train.py"), replace(VERIFIED, verified=False), "ddpdoctor explain DD904"),
