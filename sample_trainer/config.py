@@ -181,42 +181,27 @@ def check_together(config: Config) -> None:
     """Refuse settings of which each is right and both together are not."""
     data, model, parallel = config.data, config.model, config.parallel
     joins = data.uneven == "join"
-    refused = (
+    mapped, dispatched = (data.strategy == name for name in ("memory_mapped", "dispatched"))
+    on_cpu, resume = parallel.device == "cpu", config.checkpoint.resume
+    size, rank = parallel.world_size or 1, parallel.rank or 0
+    refused = {
         # It would leave the loop, and its part of the window's gradients would reach nobody.
-        (
-            joins and config.train.accumulation > 1,
-            "data.uneven=join needs train.accumulation=1: a rank that runs out in the middle of a window "
-            "takes its gradients with it",
-        ),
-        (
-            joins and data.strategy == "dispatched",
-            "data.uneven=join has no effect with data.strategy=dispatched: rank 0 sends equal shares; use pad",
-        ),
-        (
-            data.strategy == "memory_mapped" and data.task != "language",
-            "data.strategy=memory_mapped maps text: it needs data.task=language",
-        ),
-        (not data.source, "data.source is empty: it takes builtin, a file, a folder or hf:NAME"),
-        (joins and config.ddp.static_graph, "data.uneven=join excludes ddp.static_graph"),
-        (
-            model.width % model.heads,
-            f"model.width {model.width} is not a multiple of model.heads {model.heads}",
-        ),
-        (data.held_out >= 1, "data.held_out has to be below 1: nothing would be left for training"),
-        (
-            parallel.backend == "nccl" and parallel.device == "cpu",
-            "parallel.backend=nccl needs parallel.device=cuda",
-        ),
-        (
-            config.checkpoint.resume and not config.run.folder,
-            "checkpoint.resume needs run.folder: the run to go on with",
-        ),
-        (
-            parallel.rank is not None and parallel.rank >= (parallel.world_size or 1),
-            f"parallel.rank {parallel.rank} has to be below parallel.world_size",
-        ),
-    )
-    for applies, text in refused:
+        "data.uneven=join needs train.accumulation=1: a rank that runs out in the middle of a window takes its "
+        "gradients with it": joins and config.train.accumulation > 1,
+        "data.uneven=join has no effect with data.strategy=dispatched: rank 0 sends equal shares; use "
+        "pad": joins and dispatched,
+        "data.strategy=memory_mapped maps text: it needs data.task=language": mapped
+        and data.task != "language",
+        "data.source is empty: it takes builtin, a file, a folder or hf:NAME": not data.source,
+        "data.uneven=join excludes ddp.static_graph": joins and config.ddp.static_graph,
+        f"model.width {model.width} is not a multiple of model.heads {model.heads}": model.width
+        % model.heads,
+        "data.held_out has to be below 1: nothing would be left for training": data.held_out >= 1,
+        "parallel.backend=nccl needs parallel.device=cuda": on_cpu and parallel.backend == "nccl",
+        "checkpoint.resume needs run.folder: the run to go on with": resume and not config.run.folder,
+        f"parallel.rank {rank} has to be below parallel.world_size": rank >= size,
+    }
+    for text, applies in refused.items():
         if applies:
             raise TrainerError(text)
 

@@ -78,7 +78,7 @@ class Meter:
         self._norm: Tensor | None = None
         self._lr = 0.0
         self.run: RunFolder | None = None
-        """On rank 0."""
+        """While the run lasts."""
         self.seconds: dict[str, float] = {"train": 0.0, "evaluate": 0.0, "checkpoint": 0.0}
         self.first_loss: float | None = None
         self.last_loss: float | None = None
@@ -101,14 +101,9 @@ class Meter:
         """One line for the steps since the last."""
         if not self._losses:
             return
-        failure = self.run.failure if self.run else None
-        # With it goes whether rank 0 could write: all ranks have to end then, and none alone.
-        has_failed = torch.full((), float(failure is not None), device=self._device)
-        losses = torch.stack([*self._losses, has_failed])
+        losses = torch.stack(self._losses)
         dist.all_reduce(losses)  # the loss of a step is the mean of the ranks'
-        *values, failed = (losses / dist.get_world_size()).tolist()
-        if failed:
-            raise failure or TrainerError("rank 0 cannot write to the run folder")
+        values = (losses / dist.get_world_size()).tolist()
         self.first_loss = values[0] if self.first_loss is None else self.first_loss
         self.last_loss = values[-1]
         seconds = time.perf_counter() - self._begun
@@ -135,7 +130,7 @@ class Meter:
         return float(self._norm)
 
     def note(self, kind: Kind, **values: Any) -> None:
-        """Rank 0 writes it down."""
+        """Rank 0 writes it down; every rank calls it."""
         if self.run:
             self.run.add(kind, self._position.step, self._position.epoch, values)
 

@@ -86,61 +86,47 @@ def claim(folder: Path) -> None:
 
 
 class RunFolder:
-    """Writes run.json and metrics.jsonl of one run."""
+    """Writes run.json and metrics.jsonl of one run.
 
-    def __init__(self, folder: Path, facts: Mapping[str, Any], *, tensorboard: bool = False) -> None:
-        """Begin a run.
+    Every rank has one and calls the same methods: rank 0 writes, and where it cannot, all ranks raise a TrainerError.
 
-        Args:
-            folder: exists already, maybe with an earlier part of the same run.
-            facts: what run.json says besides how it goes.
-        """
-        self._file = folder / "metrics.jsonl"
-        self._run = folder / "run.json"
+    Args:
+        folder: exists already, maybe with an earlier part of the same run.
+        facts: what run.json says besides how it goes.
+        begun: the step at which it begins; what an earlier part of it measured after that is forgotten.
+    """
+
+    def __init__(self, folder: Path, facts: Mapping[str, Any], begun: int, *, tensorboard: bool) -> None:
+        self._file, self._run = folder / "metrics.jsonl", folder / "run.json"
         self._facts = {**facts, "started": _now(), "command": sys.argv, "finished": None, "status": "running"}
-        self.failure: TrainerError | None = None
-        """Why nothing has been written since. Kept until all ranks can be told: alone, rank 0 would leave them."""
+        self._board: Any = None
         self.ending = "finished"
         """What run.json will say where nothing goes wrong: "finished", or "stopped early"."""
-        self._write_run()
-        self._board = _tensorboard(folder) if tensorboard else None
 
-    def rewind(self, step: int) -> None:
-        """Forget what came after this step: a run that goes on from a checkpoint measures it again."""
-        with self._failures_kept(), suppress(FileNotFoundError):
-            lines = self._file.read_text(errors="replace").splitlines()
-            write_text(self._file, "".join(f"{line}\n" for line in lines if 0 <= _step_of(line) <= step))
+        def begin() -> None:
+            self._write_run()
+            if begun and self._file.exists():
+                lines = self._file.read_text(errors="replace").splitlines()
+                write_text(self._file, "".join(f"{line}\n" for line in lines if 0 <= _step_of(line) <= begun))
+            self._board = _tensorboard(folder) if tensorboard else None
+
+        on_rank_0(begin, "the run folder cannot be written")
 
     def add(self, kind: Kind, step: int, epoch: int, values: Mapping[str, Any]) -> None:
         """Append one line, whole: somebody may be reading."""
-        if self.failure:
-            return
-        line = json.dumps({"kind": kind, "step": step, "epoch": epoch, **values})
-        with self._failures_kept(), self._file.open("a") as file:
-            file.write(line + "\n")
-        if self._board:
-            for name, value in values.items():
-                if isinstance(value, int | float):
-                    self._board.add_scalar(f"{kind}/{name}", value, step)
 
-    @contextmanager
-    def _failures_kept(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self.failure = TrainerError(f"{self._file} cannot be written: {error.strerror}")
+        def append() -> None:
+            with self._file.open("a") as file:
+                file.write(json.dumps({"kind": kind, "step": step, "epoch": epoch, **values}) + "\n")
+            if self._board:
+                for name, value in values.items():
+                    if isinstance(value, int | float):
+                        self._board.add_scalar(f"{kind}/{name}", value, step)
 
-    def end(self, error: BaseException | None = None) -> None:
-        """Say how it ended: as it should, "stopped" (Ctrl-C), "failed: ..."; killed, it says nothing.
+        on_rank_0(append, f"{self._file} cannot be written")
 
-        Raises:
-            TrainerError: something could not be written, of a run without an error.
-            OSError: this could not.
-        """
-        if error is None and self.failure:
-            raise self.failure
-        failed = f"failed: {type(error).__name__}: {error}".partition("\n")[0] if error else self.ending
-        status = "stopped" if isinstance(error, KeyboardInterrupt) else failed
+    def end(self, status: str) -> None:
+        """Say how it ended; on rank 0."""
         self._facts |= {"finished": _now(), "status": status}
         self._write_run()
         if self._board:
@@ -153,12 +139,12 @@ class RunFolder:
 @contextmanager
 def open_run(
     config: Config, folder: Path, device: torch.device, steps: int, begun: int = 0
-) -> Iterator[RunFolder | None]:
-    """The run folder's files while the run lasts; on rank 0. What cannot be written ends all ranks.
+) -> Iterator[RunFolder]:
+    """The run folder's files while the run lasts. What cannot be written ends all ranks.
 
     Args:
         steps: planned in all.
-        begun: the step at which it begins; what an earlier part of it measured after that is forgotten.
+        begun: the step at which it begins.
     """
     facts = {
         "name": config.run.name,
@@ -170,23 +156,16 @@ def open_run(
         "steps": steps,
         "config": config.as_dict(),
     }
-    opened: list[RunFolder] = []
-    # Where rank 0 cannot write, the others have to hear of it.
-    on_rank_0(
-        lambda: opened.append(RunFolder(folder, facts, tensorboard=config.run.tensorboard)),
-        "the run folder cannot be written",
-    )
-    run = opened[0] if opened else None
-    if run and begun:
-        run.rewind(begun)
+    run = RunFolder(folder, facts, begun, tensorboard=config.run.tensorboard)
     try:
         yield run
     except BaseException as error:
-        with suppress(OSError):  # if the disk still takes it
-            if run:
-                run.end(error)
+        failed = f"failed: {type(error).__name__}: {error}".partition("\n")[0]
+        with suppress(OSError):  # if the disk still takes it; a run that is killed says nothing
+            if dist.get_rank() == 0:
+                run.end("stopped" if isinstance(error, KeyboardInterrupt) else failed)
         raise
-    on_rank_0(lambda: run.end() if run else None, "the run folder cannot be written")
+    on_rank_0(lambda: run.end(run.ending), "the run folder cannot be written")
 
 
 def leave_summary(folder: Path, device: torch.device, values: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Tone, chosen, of_many
+from ddpdoctor.figures import Figure, Row, Section, Strips, Tone, chosen, of_many, side_by_side
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.text import duration, size
@@ -32,16 +32,10 @@ def _bandwidth(record: GroupRecord) -> Iterator[Strips]:
     slowest = sorted(speeds, key=lambda rank: speeds[rank])
     ranks = chosen(sorted(speeds), slowest)
     rows = tuple(
-        Row(
+        _bar(
             f"rank {values[rank]['sender']} to {rank}",
-            (
-                Span(
-                    0,
-                    speeds[rank],
-                    Tone.COLLECTIVE,
-                    f"{size(values[rank]['bytes'])} in {duration(values[rank]['seconds'])}",
-                ),
-            ),
+            speeds[rank],
+            f"{size(values[rank]['bytes'])} in {duration(values[rank]['seconds'])}",
             f"{speeds[rank]:.0f} MB/s",
         )
         for rank in ranks
@@ -68,23 +62,11 @@ def _collectives(record: GroupRecord) -> Iterator[Strips]:
         return
     slowest = {op: max(rows.values()) for op, rows in by_op.items()}
     order = sorted(slowest, key=lambda op: -slowest[op][0])
-    yield Strips(
-        "Time of each collective on its slowest rank",
-        tuple(
-            Row(
-                op,
-                (
-                    Span(
-                        0,
-                        slowest[op][0],
-                        Tone.COLLECTIVE,
-                        f"{op} of {size(slowest[op][1])}: {duration(slowest[op][0])}",
-                    ),
-                ),
-                f"{size(slowest[op][1])} in {duration(slowest[op][0])}",
-            )
-            for op in order
-        ),
-        end=max(seconds for seconds, _ in slowest.values()),
-        unit="s",
-    )
+    times = {op: f"{size(length)} in {duration(seconds)}" for op, (seconds, length) in slowest.items()}
+    bars = tuple(_bar(op, slowest[op][0], f"{op}: {times[op]}", times[op]) for op in order)
+    end = max(seconds for seconds, _ in slowest.values())
+    yield Strips("Time of each collective on its slowest rank", bars, end=end, unit="s")
+
+
+def _bar(name: str, length: float, about: str, note: str) -> Row:
+    return Row(name, side_by_side((length, Tone.COLLECTIVE, about)), note)

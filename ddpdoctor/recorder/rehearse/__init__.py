@@ -55,11 +55,9 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         precision,
         process_groups,
         random_streams,
-        save_and_load,
         simulated_hosts,
         sync_batchnorm,
         tensor_methods,
-        torch_compile,
     )
     from .devices import Devices
     from .imagined_ranks import ImaginedJob
@@ -74,8 +72,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     precision.install(mode, patches)
     sync_batchnorm.install(mode, patches)
     gpu_only.install(mode, patches, note)
-    save_and_load.install(devices, patches)
-    torch_compile.install(patches, note)
     if (job := ImaginedJob.of_environment(os.environ)) is not None and torch.distributed.is_available():
         groups = imagined_groups.ImaginedGroups(job)
         groups.install(patches)

@@ -1,4 +1,4 @@
-"""nn.DataParallel, attention backends and profiler activities that only GPUs have."""
+"""nn.DataParallel, attention backends, compiled code and profiler activities that only GPUs have."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def install(placement: Placement, patches: Patches, note: Callable[[str, str], N
     _data_parallel(patches, note)
     _attention(placement)
     _profiler(patches, note)
+    _compile(patches, note)
     # Weights of an RNN lie in one piece only for cuDNN: a torch built for CUDA would be asked to do that, and one that
     # is not would warn.
     placement.rules[torch._cudnn_rnn_flatten_weight] = lambda func, args, kwargs: None
@@ -92,3 +93,34 @@ def _profiler(patches: Patches, note: Callable[[str, str], None]) -> None:
         plain(original, (profiler, *args), {**kwargs, "activities": [cpu]})
 
     patches.set(torch.profiler.profile, "__init__", init)
+
+
+class Eager(torch.nn.Module):
+    """A module that was given to torch.compile: the same, under the name that compiled modules have in checkpoints."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self._orig_mod = module
+        self.train(module.training)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return plain(self._orig_mod, args, kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_orig_mod":
+            return super().__getattr__(name)
+        return getattr(self._orig_mod, name)
+
+
+def _compile(patches: Patches, note: Callable[[str, str], None]) -> None:
+    """Compiling for the CPU takes minutes and says nothing about a GPU: torch.compile runs the code as it is."""
+
+    @functools.wraps(torch.compile)
+    def compile(model: Any = None, **options: Any) -> Any:
+        note("compile", "torch.compile is disabled: the code runs eagerly")
+        if model is None:
+            return lambda model: compile(model, **options)
+        return Eager(model) if isinstance(model, torch.nn.Module) else model
+
+    patches.set(torch, "compile", compile)
+    patches.set(torch.nn.Module, "compile", lambda module, *args, **options: compile(lambda: None) and None)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .imagined_groups import ImaginedGroups, Members
-from .nccl_calls import GroupCall, Works, tensors_in
+from .nccl_calls import GroupCall, Works, changed, operation_of, tensors_in
 from .plain_calls import plain
 from .replaced_attributes import Patches
 
@@ -114,17 +114,9 @@ def _handed_to_reducer(original: Callable[..., Any]) -> Callable[..., Any]:
     return set_work
 
 
-@contextlib.contextmanager
-def _root(opts: Any, process: int) -> Iterator[Any]:
+def _root(opts: Any, process: int) -> contextlib.AbstractContextManager[Any]:
     """Options, or a root alone, with the number of a process as the root."""
-    if not hasattr(opts, "rootRank"):
-        yield process
-        return
-    before, opts.rootRank = opts.rootRank, process
-    try:
-        yield opts
-    finally:
-        opts.rootRank = before
+    return changed(opts, "rootRank", process)
 
 
 def _root_of(opts: Any) -> int:
@@ -136,24 +128,18 @@ def _root_of(opts: Any) -> int:
 
 def _complete(results: Sequence[Tensor], opts: Any, call: _ImaginedCall) -> None:
     """What all ranks together would have computed, from results of the real ones."""
+    operations, operation = torch.distributed.ReduceOp, operation_of(opts)
     for result in results:
-        _complete_one(result, opts, call)
-
-
-def _complete_one(result: Tensor, opts: Any, call: _ImaginedCall) -> None:
-    operations = torch.distributed.ReduceOp
-    operation: Any = operations.SUM if opts is None else getattr(opts, "reduceOp", opts)
-    if result.dtype is torch.bool:
-        return
-    if operation == operations.SUM:
-        if result.dtype is torch.float16:
+        if result.dtype is torch.bool:
+            continue
+        if operation == operations.PRODUCT:
+            result.copy_(result.double().pow(call.ranks / call.processes))
+        elif operation == operations.SUM and result.dtype is torch.float16:
             result.mul_(call.ranks / call.processes)
-        elif result.is_floating_point() or result.is_complex():
+        elif operation == operations.SUM and (result.is_floating_point() or result.is_complex()):
             result.mul_(call.ranks).div_(call.processes)  # exact where each rank counts as one
-        else:
+        elif operation == operations.SUM:
             result.copy_(result.long() * call.ranks // call.processes)
-    elif operation == operations.PRODUCT:
-        result.copy_(result.double().pow(call.ranks / call.processes))
 
 
 def _all_reduce(call: _ImaginedCall, tensors: Any, opts: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -169,8 +155,8 @@ def _reduce(call: _ImaginedCall, tensors: Any, opts: Any = 0, op: Any = None, *a
     process = call.members.process(_root_of(opts))
     if process is None:
         return Works([])  # its result is nobody's
-    with _root(opts, process) as changed:
-        work = call(tensors, changed, *(() if op is None else (op,)), *args)
+    with _root(opts, process) as opts_of_process:
+        work = call(tensors, opts_of_process, *(() if op is None else (op,)), *args)
     if call.members.rank != call.members.real[process]:
         return work
     results = list(tensors_in([tensors]))
@@ -182,8 +168,7 @@ def _sum_of_parts(call: _ImaginedCall, result: Tensor, parts: Sequence[Tensor], 
     """This rank's part of what all reduce: the real ranks reduce theirs, and each takes its own."""
     wanted = [parts[place].reshape(-1) for place in call.members.real]
     whole = torch.cat(wanted)
-    operation = torch.distributed.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
-    work = call.group.allreduce([whole], operation)
+    work = call.group.allreduce([whole], operation_of(opts))
     mine = torch.split(whole, [part.numel() for part in wanted])[call.members.real.index(call.members.rank)]
     return Works([work], [result], lambda: result.copy_(mine.view_as(result)))
 
@@ -205,8 +190,8 @@ def _reduce_scatter(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = 
 
 def _broadcast(call: _ImaginedCall, tensors: Any, opts: Any = 0, *args: Any, **kwargs: Any) -> Any:
     opts = kwargs.pop("root", opts)
-    with _root(opts, call.members.players[_root_of(opts)]) as changed:
-        return call(tensors, changed, *args, **kwargs)
+    with _root(opts, call.members.players[_root_of(opts)]) as opts_of_process:
+        return call(tensors, opts_of_process, *args, **kwargs)
 
 
 def _fill(call: _ImaginedCall, results: Sequence[Tensor], given: Sequence[Tensor]) -> None:
@@ -249,8 +234,8 @@ def _gather(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = 0, *args
     results = list(tensors_in([outputs]))
     given = next(tensors_in([inputs])).contiguous()
     taken = [torch.empty_like(given) for _ in range(call.processes)] if results else []
-    with _root(opts, process) as changed:
-        work = call([taken] if results else [], [given], changed, *args)
+    with _root(opts, process) as opts_of_process:
+        work = call([taken] if results else [], [given], opts_of_process, *args)
     return Works([work], results, (lambda: _fill(call, results, taken)) if results else None)
 
 
@@ -263,8 +248,8 @@ def _scatter(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = 0, *arg
         return Works([], [result if last is None else result.copy_(last.view_as(result))])
     given = list(tensors_in([inputs]))
     parts = [[given[place] for place in call.members.real]] if given else []
-    with _root(opts, process) as changed:
-        work = call(outputs, parts, changed, *args)
+    with _root(opts, process) as opts_of_process:
+        work = call(outputs, parts, opts_of_process, *args)
     return Works([work], [result], lambda: _scattered.update({key: result.clone()}))
 
 

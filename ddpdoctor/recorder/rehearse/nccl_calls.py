@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,25 @@ class GroupCall:
     def rank(self) -> int:
         """The rank of this process in the group."""
         return int(self.group.rank())
+
+
+@contextlib.contextmanager
+def changed(opts: Any, name: str, value: Any) -> Iterator[Any]:
+    """Options with another value of one of them for a while; or the value itself, where it is given without others."""
+    if not hasattr(opts, name):
+        yield value
+        return
+    before = getattr(opts, name)
+    setattr(opts, name, value)
+    try:
+        yield opts
+    finally:
+        setattr(opts, name, before)
+
+
+def operation_of(opts: Any) -> Any:
+    """What a reduction computes, which is given among options, by itself, or not at all."""
+    return torch.distributed.ReduceOp.SUM if opts is None else getattr(opts, "reduceOp", opts)
 
 
 class Works:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from .nccl_calls import FLOAT8, GroupCall, Works, raw, tensors_in
+from .nccl_calls import FLOAT8, GroupCall, Works, changed, operation_of, raw, tensors_in
 from .plain_calls import refuse
 
 Tensor = torch.Tensor
@@ -23,7 +23,7 @@ class _Operation:
     def __init__(self, opts: Any, dtype: torch.dtype, ranks: int) -> None:
         operations = torch.distributed.ReduceOp
         self.opts = opts
-        given: Any = operations.SUM if opts is None else getattr(opts, "reduceOp", opts)
+        given = operation_of(opts)
         name = next(name for name in _NAMES if given == getattr(operations, name))
         self.gloos, self.factor, self.divisor = given, None, 1
         if name in ("BAND", "BOR", "BXOR"):
@@ -45,18 +45,9 @@ class _Operation:
         wide = tensor.float() if tensor.dtype in FLOAT8 else tensor
         return wide if self.factor is None else wide * self.factor
 
-    @contextlib.contextmanager
-    def for_gloo(self) -> Iterator[Any]:
+    def for_gloo(self) -> contextlib.AbstractContextManager[Any]:
         """The options, or the operation alone, as gloo gets it."""
-        if not hasattr(self.opts, "reduceOp"):
-            yield self.gloos
-            return
-        before = self.opts.reduceOp
-        self.opts.reduceOp = self.gloos
-        try:
-            yield self.opts
-        finally:
-            self.opts.reduceOp = before
+        return changed(self.opts, "reduceOp", self.gloos)
 
     def run(self, call: GroupCall, *args: Any, pairs: Sequence[tuple[Tensor, Tensor]]) -> Any:
         """Let gloo reduce; each pair is what it writes to and what the script looks at."""
@@ -127,6 +118,5 @@ def reduce_scatter_list(call: GroupCall, outputs: Any, inputs: Any, opts: Any = 
         refuse(RuntimeError("All tensor operands to scatter/gather must have the same number of elements"))
     whole = torch.cat([operation.summand(part).reshape(-1) for part in parts])
     of_rank = torch.split(whole, sizes)[call.rank]
-    with operation.for_gloo() as changed:
-        work = call.group.allreduce([whole], getattr(changed, "reduceOp", changed))
+    work = call.group.allreduce([whole], operation.gloos)
     return Works([work], [result], lambda: operation.bring(of_rank, result))

@@ -1,4 +1,4 @@
-"""Tensor methods that say where a tensor is, or bring it elsewhere."""
+"""Methods that say where a tensor or a storage is, or bring it elsewhere; and how storages are saved and loaded."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from .device_mode import Placement
-from .devices import mark, mark_storage, storage_gpu
-from .plain_calls import plain
+from .devices import Devices, mark, mark_storage, storage_gpu
+from .plain_calls import plain, refuse
 from .replaced_attributes import Patches
 
 Tensor = torch.Tensor
+_BEFORE_THE_CPU = 1
+"""torch asks the packages that know a location in this order; its own begin with 10."""
 
 
 def install(placement: Placement, patches: Patches) -> None:
@@ -22,6 +24,7 @@ def install(placement: Placement, patches: Patches) -> None:
     patches.set(Tensor, "record_stream", lambda tensor, stream: None)
     _move(placement)
     _store(placement, patches)
+    _save_and_load(placement.devices, patches)
 
 
 def _answer(placement: Placement) -> None:
@@ -165,3 +168,32 @@ def _legacy_type(placement: Placement, name: str) -> type:
             return mark(plain(*args, **kwargs), placement.devices.use(placement.devices.thread.current))  # type: ignore[no-any-return]
 
     return Meta(name, (), {"__module__": "torch.cuda", "dtype": plain.dtype, "is_cuda": True})
+
+
+def _save_and_load(devices: Devices, patches: Patches) -> None:
+    """Tensors are saved with their simulated GPU and come back to it, as on real ones."""
+
+    def restore(storage: Any, location: str) -> Any:
+        """The deserializer: put a storage on the GPU that it was saved from or is mapped to."""
+        if not location.startswith("cuda"):
+            return None
+        index = devices.index_of(location)
+        count = devices.count()
+        if index is None or index >= count:
+            refuse(
+                RuntimeError(
+                    f"Attempting to deserialize object on CUDA device {index} but torch.cuda.device_count() is "
+                    f"{count}. Please use torch.load with map_location to map your storages to an existing device."
+                )
+            )
+        devices.use(index)
+        return mark_storage(storage, index)
+
+    def tag(storage: Any) -> str | None:
+        gpu = storage_gpu(storage)
+        return None if gpu is None else f"cuda:{gpu}"
+
+    registry = torch.serialization._package_registry
+    entry = (_BEFORE_THE_CPU, tag, restore)
+    registry.insert(0, entry)
+    patches.on_undo(lambda: registry.remove(entry))
