@@ -96,7 +96,7 @@ def measure(turns: int, words: list[str]) -> list[tuple[float, float]]:
     loader = InTurns(trainer.create_distributed_dataloader(material.training, config.data, train=True), hand)
     with open_run(config, folder, device, ours.planned) as ours.meter.run:
         for epoch in count():
-            ours.position.batches = ours.position.samples = 0
+            ours.progress.batches = ours.progress.samples = 0
             ours.train_epoch(cast(Any, loader), epoch)
             if len(loader.taken) >= turns:
                 break

@@ -13,7 +13,7 @@ import hashlib
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -75,7 +75,7 @@ def random_component(device: torch.device) -> Component:
 def components_of(
     model: nn.Module,
     replicated: dict[str, Any],
-    place: dict[str, Any],
+    progress: Any,
     device: torch.device,
     broadcast_buffers: bool,
 ) -> dict[str, Component]:
@@ -83,14 +83,14 @@ def components_of(
 
     Args:
         replicated: the same on every rank: optimizer, schedule, scaler.
-        place: how far the run has come.
+        progress: how far the run has come.
         broadcast_buffers: whether DDP gives every rank rank 0's; otherwise each rank has its own.
     """
     return {
         "model": model_component(model),
         **({} if broadcast_buffers else {"buffers": buffers_component(model)}),
         **{name: component(Kind.REPLICATED, part) for name, part in replicated.items()},
-        **{name: component(Kind.GLOBAL, part) for name, part in place.items()},
+        "progress": component(Kind.GLOBAL, progress),
         # Last, since whatever is made before may draw from the generators.
         "random": random_component(device),
     }
@@ -121,34 +121,6 @@ def _set_random_state(device: torch.device, state: State) -> None:
         torch.cuda.set_rng_state(state["cuda"], device)
     if "numpy" in state and (numpy := sys.modules.get("numpy")):
         numpy.random.set_state(state["numpy"])
-
-
-class Counters:
-    """A dataclass of numbers that are saved and restored."""
-
-    def state_dict(self) -> State:
-        """All of them."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    def load_state_dict(self, state: State) -> None:
-        """Go on from there."""
-        for name, value in self.state_dict().items():
-            setattr(self, name, type(value)(state[name]))
-
-
-@dataclass
-class Position(Counters):
-    """How far training has come. GLOBAL, since the ranks take their steps together.
-
-    Counted by the loop as it takes batches: samplers are ahead of it where workers fetch.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    batches: int = 0
-    """That each rank has taken of this epoch."""
-    samples: int = 0
-    """That all ranks together have taken of this epoch, which is what another number of ranks goes on from."""
 
 
 def checksum(state: Any) -> str:

@@ -5,17 +5,16 @@ What is averaged over the ranks is averaged when it is logged and not before: th
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from components import Counters, Position, checksum
+from components import checksum
 from config import Config, Evaluation, TrainerError
 from distributed import verify_weight_sync
 from run_folder import Kind, RunFolder
@@ -27,13 +26,31 @@ NO_PROGRESS = "no progress in {} evaluations"
 
 
 @dataclass
-class Progress(Counters):
-    """What a run has come to so far, and has to know when it goes on from a checkpoint."""
+class Progress:
+    """How far a run has come, and what it has to know when it goes on from a checkpoint.
 
+    Counted by the loop as it takes batches, on all ranks together: samplers are ahead of it where workers fetch.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batches: int = 0
+    """That each rank has taken of this epoch."""
     samples: int = 0
-    """Trained on, by all ranks together."""
+    """That all ranks together have taken of this epoch, which is what another number of ranks goes on from."""
+    trained: int = 0
+    """Samples that all ranks together were trained on."""
     best_loss: float = float("inf")
     evaluations_since: int = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it."""
+        return asdict(self)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for name, value in asdict(self).items():
+            setattr(self, name, type(value)(state[name]))
 
     def judge(self, loss: float, evaluation: Evaluation, device: torch.device) -> tuple[bool, bool]:
         """Whether this evaluation is the best so far, and whether to stop now.
@@ -51,35 +68,32 @@ class Progress(Counters):
         self.evaluations_since = 0 if better else self.evaluations_since + 1
         return better, stop
 
-    def tell_resumed(self, position: Position, config: Config) -> bool:
+    def tell_resumed(self, config: Config) -> bool:
         """Say where a run goes on, or that it is complete; whether it goes on."""
         patience = config.evaluation.patience
         reason = ""
-        if position.epoch >= config.train.epochs:
+        if self.epoch >= config.train.epochs:
             reason = f"train.epochs={config.train.epochs}"
         elif patience is not None and self.evaluations_since >= patience:
             reason = f"stopped early, {NO_PROGRESS.format(self.evaluations_since)}"
         if reason:
-            log.info("complete at step %d: %s; there is nothing left to train", position.step, reason)
+            log.info("complete at step %d: %s; there is nothing left to train", self.step, reason)
         else:
-            log.info("resumes at step %d, epoch %d", position.step, position.epoch + 1)
+            log.info("resumes at step %d, epoch %d", self.step, self.epoch + 1)
         return not reason
 
 
 class Meter:
     """Collects the steps since the last line of metrics.jsonl, and rank 0 writes the lines."""
 
-    def __init__(
-        self, model: nn.Module, position: Position, progress: Progress, device: torch.device
-    ) -> None:
+    def __init__(self, model: nn.Module, progress: Progress, device: torch.device) -> None:
         self._model = model
-        self._position, self._progress, self._device = position, progress, device
+        self._progress, self._device = progress, device
         self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
         self._lr = 0.0
         self.run: RunFolder | None = None
         """While the run lasts."""
-        self.seconds: dict[str, float] = {"train": 0.0, "evaluate": 0.0, "checkpoint": 0.0}
         self.first_loss: float | None = None
         self.last_loss: float | None = None
         self.restart()
@@ -95,7 +109,7 @@ class Meter:
 
     def restart(self) -> None:
         """Take the time from here on: what came before was no training."""
-        self._before, self._begun = self._progress.samples, time.perf_counter()
+        self._before, self._begun = self._progress.trained, time.perf_counter()
 
     def log_steps(self) -> None:
         """One line for the steps since the last."""
@@ -112,8 +126,8 @@ class Meter:
             loss=sum(values) / len(values),
             lr=self._lr,
             grad_norm=self._gradient_norm(),
-            samples=self._progress.samples,
-            samples_per_second=(self._progress.samples - self._before) / seconds,
+            samples=self._progress.trained,
+            samples_per_second=(self._progress.trained - self._before) / seconds,
             seconds=seconds,
             memory_bytes=_memory(self._device),
         )
@@ -132,7 +146,7 @@ class Meter:
     def note(self, kind: Kind, **values: Any) -> None:
         """Rank 0 writes it down; every rank calls it."""
         if self.run:
-            self.run.add(kind, self._position.step, self._position.epoch, values)
+            self.run.add(kind, self._progress.step, self._progress.epoch, values)
 
     def tell_evaluation(self, loss: float, accuracy: float, targets: float) -> None:
         """For whoever watches, and for the run folder."""
@@ -141,7 +155,7 @@ class Meter:
 
     def tell_epoch(self) -> None:
         """For whoever watches."""
-        epoch, step = self._position.epoch, self._position.step
+        epoch, step = self._progress.epoch, self._progress.step
         if not step:
             raise TrainerError(
                 "an epoch has no step, since some rank has less than one batch; use data.uneven=pad or a smaller "
@@ -158,26 +172,19 @@ class Meter:
         if self.run:
             self.run.ending = "stopped early"
 
-    def summary(self, evaluation_loss: float | None, evaluation_samples: int) -> dict[str, Any]:
+    def summary(self, evaluation_loss: float | None) -> dict[str, Any]:
         """What this rank has come to; verified against rank 0."""
         return {
+            "rank": dist.get_rank(),
+            "world_size": dist.get_world_size(),
             "first_loss": self.first_loss,
             "last_loss": self.last_loss,
-            "steps": self._position.step,
-            "samples": self._progress.samples,
+            "steps": self._progress.step,
+            "samples": self._progress.trained,
             "weights": checksum(self._model.state_dict()),
             "difference": verify_weight_sync(self._model),
-            "seconds": self.seconds,
             "evaluation_loss": evaluation_loss,
-            "evaluation_samples": evaluation_samples,
         }
-
-    @contextlib.contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Add up the seconds that something takes."""
-        begun = time.perf_counter()
-        yield
-        self.seconds[name] += time.perf_counter() - begun
 
 
 def _memory(device: torch.device) -> int:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -168,19 +167,10 @@ def open_run(
     on_rank_0(lambda: run.end(run.ending), "the run folder cannot be written")
 
 
-def leave_summary(folder: Path, device: torch.device, values: Mapping[str, Any]) -> None:
+def leave_summary(folder: Path, values: Mapping[str, Any]) -> None:
     """Each rank's own rank<R>.json: whoever compares ranks, compares these."""
-    summary = {
-        "rank": dist.get_rank(),
-        "world_size": dist.get_world_size(),
-        "backend": dist.get_backend(),
-        "device": str(device),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        **values,
-    }
     with all_or_none():
-        write_text(folder / f"rank{dist.get_rank()}.json", json.dumps(summary))
+        write_text(folder / f"rank{dist.get_rank()}.json", json.dumps(values))
 
 
 def write_text(path: Path, text: str) -> None:

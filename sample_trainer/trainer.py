@@ -29,7 +29,7 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from checkpoints import Checkpoints
-from components import Position, components_of, seed_generators
+from components import components_of, seed_generators
 from config import Config, errors_printed_once
 from config_file import read_command_line
 from data import IGNORED, Material
@@ -72,20 +72,19 @@ class DDPTrainer:
         # Keeps the small gradients of float16 above zero; for the other types it does nothing.
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
         self.replicated = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
-        self.position, self.progress = Position(), Progress()
-        self.place = {"position": self.position, "progress": self.progress}
+        self.progress = Progress()
         inputs, targets = material.training[0]
         self.nothing = torch.zeros_like(inputs)[None], torch.full_like(targets, IGNORED)[None]
         # Ranks count their data in host memory, which NCCL does not reach: a GPU would have to be waited for.
         self.counting = dist.new_group(backend="gloo") if dist.get_backend() == "nccl" else None
         self.joining = config.data.uneven == "join"
         self.counts = Counts(device)
-        self.meter = Meter(self.bare_model, self.position, self.progress, device)
+        self.meter = Meter(self.bare_model, self.progress, device)
         buffers = config.ddp.broadcast_buffers
         self.saved_at, self.save_every = -1, config.checkpoint.every or sys.maxsize
         self.checkpoints = Checkpoints(
             folder / "checkpoints",
-            components_of(self.bare_model, self.replicated, self.place, device, buffers),
+            components_of(self.bare_model, self.replicated, self.progress, device, buffers),
             {"vocabulary.json": material.vocabulary},
             keep=config.checkpoint.keep,
             asynchronous=config.checkpoint.asynchronous,
@@ -100,7 +99,7 @@ class DDPTrainer:
 
     def train_epoch(self, loader: Loader | Dispatcher, epoch: int) -> None:
         """One pass over the data, or what is left of it after a resume."""
-        loader.begin(epoch, self.position.batches, self.position.samples)
+        loader.begin(epoch, self.progress.batches, self.progress.samples)
         self.model.train()
         self.meter.restart()
         if self.joining:
@@ -108,9 +107,9 @@ class DDPTrainer:
         else:
             for window in self.windows(loader):
                 self.take(window)
-                if self.position.step % self.config.run.log_every == 0:
+                if self.progress.step % self.config.run.log_every == 0:
                     self.meter.log_steps()
-                if self.position.step % self.save_every == 0:
+                if self.progress.step % self.save_every == 0:
                     self.save_checkpoint()
         self.meter.log_steps()
 
@@ -118,13 +117,15 @@ class DDPTrainer:
         """The same under Join, which answers only the collectives of a step: it ends before each checkpoint."""
         full = True
         while full:
-            begun = self.position.step
+            begun = self.progress.step
             most = self.save_every - begun % self.save_every
             with Join([self.counts, self.model]):
                 for window in itertools.islice(steps, most):
                     self.take(window)
-            self.meter.add_missed(catch_up(self.replicated | self.place, self.position.step, self.device))
-            full = self.position.step == begun + most  # on every rank, as all have caught up
+            self.meter.add_missed(
+                catch_up(self.replicated | {"progress": self.progress}, self.progress.step, self.device)
+            )
+            full = self.progress.step == begun + most  # on every rank, as all have caught up
             if full:
                 self.meter.log_steps()
                 self.save_checkpoint()
@@ -132,15 +133,15 @@ class DDPTrainer:
     def take(self, window: Window) -> None:
         """One step, and how far the run has come by it."""
         self.meter.add(*self.train_step(window))
-        self.position.step += 1
-        self.position.batches += self.config.train.accumulation
-        self.position.samples += window.samples
+        self.progress.step += 1
+        self.progress.batches += self.config.train.accumulation
         self.progress.samples += window.samples
+        self.progress.trained += window.samples
 
     def windows(self, loader: Loader | Dispatcher) -> Iterator[Window]:
         """The batches of each step, until the ranks stop."""
         train = self.config.train
-        limit = None if train.steps is None else train.steps - self.position.batches // train.accumulation
+        limit = None if train.steps is None else train.steps - self.progress.batches // train.accumulation
         if self.joining:
             return joined_windows(loader, limit, self.counts)
         size, uneven = train.accumulation, self.config.data.uneven
@@ -181,12 +182,11 @@ class DDPTrainer:
         """All epochs that are left; the last evaluation's loss."""
         evaluation = self.config.evaluation
         loss = None
-        for epoch in range(self.position.epoch, self.config.train.epochs):
-            with self.meter.timed("train"):
-                self.train_epoch(training, epoch)
+        for epoch in range(self.progress.epoch, self.config.train.epochs):
+            self.train_epoch(training, epoch)
             # A rank that collects garbage in the middle of a step makes all the others wait: collect together.
             gc.collect(1)
-            self.position.epoch, self.position.batches, self.position.samples = epoch + 1, 0, 0
+            self.progress.epoch, self.progress.batches, self.progress.samples = epoch + 1, 0, 0
             self.meter.tell_epoch()
             if (epoch + 1) % evaluation.every == 0 or epoch + 1 == self.config.train.epochs:
                 loss = self.evaluate(held_out)
@@ -203,21 +203,20 @@ class DDPTrainer:
     @torch.no_grad()
     def evaluate(self, loader: Loader | Dispatcher) -> float:
         """The mean loss over all held-out targets of all ranks, each counted once."""
-        with self.meter.timed("evaluate"):
-            for buffer in self.bare_model.buffers():
-                dist.broadcast(buffer, src=0)  # running averages are each rank's own since its last forward
-            # Without the wrapper: ranks may have different numbers of batches, and DDP's forward may communicate.
-            self.bare_model.eval()
-            loader.begin(0)
-            loss = hits = torch.zeros((), dtype=torch.double, device=self.device)
-            count = 0
-            for batch in loader:
-                scores, targets = self.guess(self.bare_model, batch)
-                loss = loss + cross_entropy(scores, targets, reduction="none").double().sum()
-                hits = hits + (scores.argmax(-1) == targets).sum()
-                count += int((targets != IGNORED).sum())
-            # Sums and counts, since a mean of the ranks' means would weigh their targets differently.
-            losses, all_hits, targets_of_all = reduce_sums(loss, hits, count, device=self.device)
+        for buffer in self.bare_model.buffers():
+            dist.broadcast(buffer, src=0)  # running averages are each rank's own since its last forward
+        # Without the wrapper: ranks may have different numbers of batches, and DDP's forward may communicate.
+        self.bare_model.eval()
+        loader.begin(0)
+        loss = hits = torch.zeros((), dtype=torch.double, device=self.device)
+        count = 0
+        for batch in loader:
+            scores, targets = self.guess(self.bare_model, batch)
+            loss = loss + cross_entropy(scores, targets, reduction="none").double().sum()
+            hits = hits + (scores.argmax(-1) == targets).sum()
+            count += int((targets != IGNORED).sum())
+        # Sums and counts, since a mean of the ranks' means would weigh their targets differently.
+        losses, all_hits, targets_of_all = reduce_sums(loss, hits, count, device=self.device)
         mean, accuracy = losses / targets_of_all, all_hits / targets_of_all
         self.meter.tell_evaluation(mean, accuracy, targets_of_all)
         return mean
@@ -226,11 +225,10 @@ class DDPTrainer:
 
     def save_checkpoint(self, *, best: bool = False) -> None:
         """Rank 0 writes what all ranks have, after all of them have compared it."""
-        if self.saved_at == self.position.step and not best:
+        if self.saved_at == self.progress.step and not best:
             return
-        with self.meter.timed("checkpoint"):
-            self.checkpoints.save(self.position.step, best=best)
-        self.saved_at = self.position.step
+        self.checkpoints.save(self.progress.step, best=best)
+        self.saved_at = self.progress.step
         self.meter.note("checkpoint", best=best)
         self.meter.restart()
 
@@ -247,8 +245,8 @@ class DDPTrainer:
         # What follows differs for each rank, also where another number of ranks keeps it from being restored.
         seed_generators(self.config.train.seed + dist.get_rank() + 1_000_003 * dist.get_world_size())
         self.checkpoints.load(newest)
-        self.saved_at = self.position.step
-        return self.progress.tell_resumed(self.position, self.config)
+        self.saved_at = self.progress.step
+        return self.progress.tell_resumed(self.config)
 
 
 # --- One rank's life --------------------------------------------------------------------------------------------------
@@ -268,11 +266,11 @@ def train(config: Config, device: torch.device) -> None:
     )
     if config.checkpoint.resume and not trainer.load_checkpoint():
         return
-    begun = trainer.position.step
+    begun = trainer.progress.step
     trainer.checkpoints.begin(begun)
     with open_run(config, folder, device, trainer.planned, begun) as trainer.meter.run:
         loss = trainer.train(training, held_out)
-        leave_summary(folder, device, trainer.meter.summary(loss, len(material.held_out)))
+        leave_summary(folder, trainer.meter.summary(loss))
         trainer.save_checkpoint()
         trainer.checkpoints.finish()
 

@@ -19,8 +19,7 @@ from ddpdoctor.bench.setting import MEASURED, SETTING, Setting
 from ddpdoctor.files import GrowingFile, read_json, write_json
 from ddpdoctor.group import rank_files
 from ddpdoctor.group.group_record import RankRecord
-from ddpdoctor.group.rank_records import last_words, rank_records
-from ddpdoctor.group.rank_state import RankState
+from ddpdoctor.group.rank_state import RankState, last_words, rank_records
 from ddpdoctor.job.guarded import new_run_id, start_engine
 from ddpdoctor.redact import escape
 from ddpdoctor.text import plural

@@ -13,8 +13,14 @@ from ddpdoctor.group import rank_files
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.group.measure import TIMED
 from ddpdoctor.group.port import PortWatch
-from ddpdoctor.group.rank_records import last_words, log_lines, nccl_evidence, rank_records
-from ddpdoctor.group.rank_state import RankState, take_rank_stacks
+from ddpdoctor.group.rank_state import (
+    RankState,
+    last_words,
+    log_lines,
+    nccl_evidence,
+    rank_records,
+    take_rank_stacks,
+)
 from ddpdoctor.host.activity import Observer, Spent
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl_settings import debug_variables

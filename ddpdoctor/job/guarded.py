@@ -38,24 +38,16 @@ class Ending:
     """Processes that outlived a command that ended by itself, and were killed: command lines by process id."""
 
 
+@dataclass
 class Running:
     """A command that was started. As a context manager it is stopped on every way out."""
 
-    def __init__(
-        self,
-        process: subprocess.Popen[bytes],
-        report: Path,
-        run_id: str,
-        grace: float,
-        *,
-        passes_on: bool = False,
-    ) -> None:
-        self._process = process
-        self._run_id = run_id
-        self._report = report
-        self._grace = grace
-        self._passes_on = passes_on
-        self._stopped = False
+    _process: subprocess.Popen[bytes]
+    _report: Path
+    _run_id: str
+    _grace: float
+    _passes_on: bool = False
+    _stopped: bool = False
 
     @property
     def pid(self) -> int:
@@ -236,4 +228,4 @@ def start(
             env=environ,
             start_new_session=True,  # a terminal's Ctrl-C reaches us alone, and we stop it in order
         )
-    return Running(process, report, run_id, grace, passes_on=passes_on)
+    return Running(process, report, run_id, grace, passes_on)

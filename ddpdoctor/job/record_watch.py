@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ddpdoctor.blame.thresholds import OTHER_TIMEOUT, TIMEOUTS
 from ddpdoctor.files import GrowingFile
 from ddpdoctor.hang.heartbeats import NOW, Heartbeat, read_heartbeat
 from ddpdoctor.recorder.events.decode import Malformed, decode, is_of
@@ -149,6 +150,19 @@ class Watch:
         last = {file for job in successive_jobs(spans)[-1:] for file in job}
         ordered = sorted((file for file in spans if file in last), key=lambda file: spans[file].began)
         return {spans[file].rank: self._processes[file] for file in ordered}
+
+    @property
+    def world_size(self) -> int:
+        """Of the whole job; 0 where no rank knows it."""
+        return max((rank.world_size or 0 for rank in self.ranks().values()), default=0)
+
+    @property
+    def timeout(self) -> float:
+        """Of the process group, in seconds."""
+        ranks = self.ranks().values()
+        backend = next((rank.backend for rank in ranks if rank.backend), "")
+        given = (rank.timeout for rank in ranks if rank.timeout)
+        return min(given, default=TIMEOUTS.get(backend, OTHER_TIMEOUT))
 
     def all_ended(self, nproc: int | None, is_gone: Callable[[int], bool] = lambda pid: False) -> bool:
         """Whether every rank has reached the end of its script, or is gone.

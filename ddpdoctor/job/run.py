@@ -201,8 +201,9 @@ class JobRun:
             self._policy.tell(sentence)
         if self._policy.when_looked:
             self._policy.when_looked(self._supervisor.watch, self._state())
+        watch = self._supervisor.watch
         if agreement := self._policy.agreement:
-            agreement.tell(self._state(), self._supervisor.watch.ranks().keys(), self._supervisor.world_size)
+            agreement.tell(self._state(), watch.ranks().keys(), watch.world_size)
             for sentence in agreement.newly_lost():
                 if self._policy.tell:
                     self._policy.tell(sentence)
@@ -271,7 +272,7 @@ class JobRun:
     def _restarts_before(self, deadline: float) -> bool:
         """Whether the launcher may start the ranks anew; where they wait for one that is gone, after their timeout."""
         waits = self._judgement.still if self._judgement.state is JobState.HUNG else math.inf
-        ends_at = time.monotonic() + max(0.0, self._supervisor.timeout - waits)
+        ends_at = time.monotonic() + max(0.0, self._supervisor.watch.timeout - waits)
         return self._supervisor.watch.may_restart() and ends_at < deadline
 
     def _streams(self) -> list[Stream]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.liveness import HangDetector, JobState, Judgement, snapshot_state
 from ddpdoctor.blame.place import place_of
-from ddpdoctor.blame.thresholds import FIRST_SECONDS, HANG_SECONDS, OTHER_TIMEOUT, SLEEP_SECONDS, TIMEOUTS
+from ddpdoctor.blame.thresholds import FIRST_SECONDS, HANG_SECONDS, SLEEP_SECONDS
 from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.snapshots import write
 from ddpdoctor.host.activity import Observer
@@ -63,16 +63,6 @@ class Supervisor:
         """Whether the user's own launch line runs, so that only its processes know how many they are."""
         return self._job.kind is JobKind.LINE
 
-    @property
-    def world_size(self) -> int:
-        """Of the whole job; 0 where no rank knows it."""
-        return _world_size(self.watch.ranks())
-
-    @property
-    def timeout(self) -> float:
-        """Of the process group, in seconds."""
-        return _timeout(self.watch.ranks())
-
     def look(self) -> Judgement:
         """Read what is new, and say what to think of it."""
         self.watch.look()
@@ -91,7 +81,7 @@ class Supervisor:
         self._detector.together = max(
             FIRST_SECONDS.get(rank.backend or "", HANG_SECONDS) for rank in ranks.values()
         )
-        return self._detector.look(now, observations, _timeout(ranks))
+        return self._detector.look(now, observations, self.watch.timeout)
 
     def all_ended(self) -> bool:
         """Whether no rank is left.
@@ -130,7 +120,7 @@ class Supervisor:
         snapshot = capture({**alive, **strangers}, records=self._record, seconds=still)
         snapshot = _with(snapshot, by_beat)
         write(
-            replace(snapshot, world_size=_world_size(ranks) or None, timeout=_timeout(ranks)),
+            replace(snapshot, world_size=self.watch.world_size or None, timeout=self.watch.timeout),
             folder / SNAPSHOT,
         )
         hidden = any(
@@ -165,13 +155,13 @@ class Supervisor:
             return self._launch.ranks
         if self._is_elsewhere(ranks):
             return range(0)  # a rendezvous may number the hosts as it likes
-        return range(_world_size(ranks) if self.is_line else max(self._launch.nproc, _world_size(ranks)))
+        return range(max(0 if self.is_line else self._launch.nproc, self.watch.world_size))
 
     def _is_elsewhere(self, ranks: dict[int, RecordedProcess]) -> bool:
         if not self.is_line:
             return self._launch.nnodes > 1
         here = max((rank.given_local or 0 for rank in ranks.values()), default=0) or len(ranks)
-        return _world_size(ranks) > here and not any(rank.local for rank in ranks.values())
+        return self.watch.world_size > here and not any(rank.local for rank in ranks.values())
 
 
 def _by_beat(rank: RecordedProcess) -> SampledProcess | None:
@@ -195,16 +185,3 @@ def _with(snapshot: HangSnapshot, by_beat: Mapping[int, SampledProcess]) -> Hang
         if not (process.role is ProcessRole.RANK and process.rank in by_beat)
     )
     return replace(snapshot, processes=(*rest, *by_beat.values()))
-
-
-def _world_size(ranks: dict[int, RecordedProcess]) -> int:
-    """Of the whole job; 0 where no rank knows it."""
-    return max((rank.world_size or 0 for rank in ranks.values()), default=0)
-
-
-def _timeout(ranks: dict[int, RecordedProcess]) -> float:
-    given = [rank.timeout for rank in ranks.values() if rank.timeout]
-    if given:
-        return min(given)
-    backend = next((rank.backend for rank in ranks.values() if rank.backend), "")
-    return TIMEOUTS.get(backend, OTHER_TIMEOUT)

@@ -43,7 +43,7 @@ def arm() -> None:
 
         rename_folders()
     if _environ.get("DDPDOCTOR_WORLD_SIZE", "0") != "0":
-        from .rehearse.imagined_ranks import take_place
+        from .rehearse.simulated_hosts import take_place
 
         take_place(os.environ, sys.argv)
         _environ.update(os.environ)

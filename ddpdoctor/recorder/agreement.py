@@ -16,8 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .patches.backward import sequence_number
-from .rehearse.imagined_ranks import ImaginedJob
-from .rehearse.simulated_hosts import HOST
+from .rehearse.simulated_hosts import HOST, ImaginedJob
 from .training import Training
 
 if TYPE_CHECKING:

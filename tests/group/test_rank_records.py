@@ -1,6 +1,6 @@
 """What is read from the folder of a group that ended."""
 
-from ddpdoctor.group.rank_records import last_words, log_lines
+from ddpdoctor.group.rank_state import last_words, log_lines
 from ddpdoctor.job.guarded import ENGINE_LOG
 
 WARNING = """/v/torch/functional_tensor.py:368: UserWarning: Failed to initialize NumPy: No module named 'numpy'

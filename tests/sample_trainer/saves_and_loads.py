@@ -18,7 +18,6 @@ from checkpoints import Checkpoints
 from components import (
     Component,
     Kind,
-    Position,
     buffers_component,
     checksum,
     component,
@@ -26,6 +25,7 @@ from components import (
     random_component,
 )
 from config import TrainerError
+from progress import Progress
 from torch import nn
 
 CPU = torch.device("cpu")
@@ -47,14 +47,14 @@ class Training:
         self.model[1].running_mean.add_(dist.get_rank())
         random.seed(dist.get_rank())
         torch.manual_seed(dist.get_rank())
-        self.position = Position(step=2, epoch=1, batches=2, samples=20)
+        self.progress = Progress(step=2, epoch=1, batches=2, samples=20)
 
     def components(self) -> dict[str, Component]:
         return {
             "model": model_component(self.model),
             "optimizer": component(Kind.REPLICATED, self.optimizer),
             "scheduler": component(Kind.REPLICATED, self.scheduler),
-            "position": component(Kind.GLOBAL, self.position),
+            "progress": component(Kind.GLOBAL, self.progress),
             "random": random_component(CPU),
         }
 
@@ -71,7 +71,7 @@ class Training:
 
     def states(self) -> list[str]:
         return [
-            checksum(one.state_dict()) for one in (self.model, self.optimizer, self.scheduler, self.position)
+            checksum(one.state_dict()) for one in (self.model, self.optimizer, self.scheduler, self.progress)
         ]
 
 
@@ -99,7 +99,7 @@ def save_and_resume(folder: Path) -> dict[str, Any]:
     with torch.no_grad():
         other.model[0].weight.zero_()
     other.draws()
-    other.position.step = 0
+    other.progress.step = 0
     step = other.resume(folder)
     averages = float(other.model[1].running_mean[0]) - float(one.model[1].running_mean[0])
     return {
@@ -193,7 +193,7 @@ def cases(place: Path) -> dict[str, Any]:
     answers["nothing there"] = Training().resume(place / "nothing")
     answers["missing"] = refused(lambda: Training().checkpoints(good).load(place / "nothing"))
     answers["other model"] = refused(lambda: Training(width=5).resume(good))
-    more = Checkpoints(good, {**Training().components(), "scaler": component(Kind.REPLICATED, Position())})
+    more = Checkpoints(good, {**Training().components(), "scaler": component(Kind.REPLICATED, Progress())})
     answers["lacks"] = refused(lambda: more.load(good / "step-00000002"))
     answers["no manifest"] = damaged(good, place / "bad1", lambda one: (one / "manifest.json").unlink())
     answers["corrupt"] = damaged(good, place / "bad2", lambda one: (one / "optimizer.pt").write_bytes(b""))
@@ -209,7 +209,7 @@ def main() -> None:
     if len(sys.argv) > 2:  # another number of ranks goes on from what is there
         one = Training()
         answers: dict[str, Any] = {"step": one.resume(place / "good")}
-        answers["position"] = one.position.state_dict()
+        answers["progress"] = one.progress.state_dict()
     else:
         answers = cases(place)
     print(json.dumps(answers))

@@ -101,8 +101,9 @@ def test_the_weights_load_into_the_bare_model(ranks, place):
 
 def test_another_number_of_ranks_goes_on_at_the_same_sample(ranks, place, tmp_path):
     ran = run_forked(SCRIPT, tmp_path / "ran", str(place), "again", nproc=3, record=False)
-    position = {"step": 2, "epoch": 1, "batches": 2, "samples": 20}
-    assert answers(ran) == [{"step": 2, "position": position}] * 3
+    for one in answers(ran):
+        assert one["step"] == 2
+        assert one["progress"].items() >= {"step": 2, "epoch": 1, "batches": 2, "samples": 20}.items()
     assert ran.errors[0].count("\n") == 1
     assert (
         "step-00000002 was written by 2 ranks and this run has 3. Not restored, as each rank had its own: random."

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ddpdoctor.group import rank_files, store
+from ddpdoctor.group import rank_files
 from ddpdoctor.group.context import Context
 
 SECONDS = 15.0
@@ -56,7 +56,7 @@ def begin(context: Context) -> None:
     if context.rank == 0:
         _publish_folder(context)
     context.step("the store: the checkpoint folder")
-    published = store.read(_KEY)
+    published = context.read(_KEY)
     _refusal = published.get("error")
     if _refusal is None:
         work = _write if context.rank == 0 else _look
@@ -68,9 +68,9 @@ def _publish_folder(context: Context) -> None:
     try:
         folder.mkdir()
     except OSError as error:
-        store.publish(_KEY, {"error": str(error.strerror)})
+        context.publish(_KEY, {"error": str(error.strerror)})
     else:
-        store.publish(_KEY, {"folder": str(folder)})
+        context.publish(_KEY, {"folder": str(folder)})
 
 
 def _write(path: Path, _stop: threading.Event) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddpdoctor.group import store
 from ddpdoctor.group.context import Context
 from ddpdoctor.group.trials import COLLECTIVES, Pattern, wait
 from ddpdoctor.text import size
@@ -89,8 +88,8 @@ def _time_again(context: Context, rows: dict[str, dict[str, Any]]) -> None:
     """
     context.step("the store: which collectives to time again")
     timings = {key: (row["seconds"], row.get("launch", 0.0)) for key, row in rows.items()}
-    store.publish(f"collectives/{context.rank}", timings)
-    everybody = [store.read(f"collectives/{rank}") for rank in range(context.world_size)]
+    context.publish(f"collectives/{context.rank}", timings)
+    everybody = context.read_all("collectives")
     slowest = {
         key: [max(times) for times in zip(*(rank_timings[key] for rank_timings in everybody), strict=True)]
         for key in rows
@@ -144,10 +143,10 @@ def synchronize(device: torch.device) -> None:
 
 def _barrier(context: Context) -> dict[str, Any]:
     """Nobody may leave the barrier before everybody has come: each rank leaves a sign in the store first."""
-    store.publish(f"barrier/{context.rank}", True)
+    context.publish(f"barrier/{context.rank}", True)
     context.step("barrier")
     dist.barrier()
-    absent = [r for r in range(context.world_size) if not store.is_published(f"barrier/{r}")]
+    absent = [r for r in range(context.world_size) if not context.is_published(f"barrier/{r}")]
     wrong = {"index": absent[0], "expected": 1, "got": 0} if absent else None
     row = {"op": "barrier", "dtype": "", "bytes": 0, "wrong": wrong}
     _time(context, dist.barrier, row, REPETITIONS)

@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-from ddpdoctor.group import store
 from ddpdoctor.group.context import Context
 from ddpdoctor.group.measure.weights import backward, batch, build_model, first_difference, wrap
 
@@ -41,8 +40,8 @@ def _all_reduce_counts(context: Context) -> bool:
     counted = torch.ones(1, device=context.device)
     context.step("all_reduce sum float32 4 B")
     dist.all_reduce(counted)
-    store.publish(f"uneven/{context.rank}", counted.item() == context.world_size)
-    return all(store.read(f"uneven/{rank}") for rank in range(context.world_size))
+    context.publish(f"uneven/{context.rank}", counted.item() == context.world_size)
+    return all(context.read_all("uneven"))
 
 
 def _train(context: Context, ddp: DistributedDataParallel, batches: int) -> int:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddpdoctor.group import store
 from ddpdoctor.group.context import Context
 from ddpdoctor.group.rank_variables import EXPECTED
 
@@ -21,15 +20,14 @@ NAMES = (*EXPECTED, "GROUP_RANK")
 def measure(context: Context) -> dict[str, Any]:
     """``in_store`` is the RANK that the process at each place of the group has told the others."""
     variables = {name: os.environ[name] for name in NAMES if name in os.environ}
-    store.publish(f"variables/{dist.get_rank()}", variables.get("RANK"))
+    context.publish(f"variables/{dist.get_rank()}", variables.get("RANK"))
     context.step("the store: RANK of every rank")
     return {
         "variables": variables,
         "rank": dist.get_rank(),
         "world_size": dist.get_world_size(),
-        "in_store": [store.read(f"variables/{rank}") for rank in range(dist.get_world_size())],
+        "in_store": context.read_all("variables"),
         "host": socket.gethostname(),
-        "pid": os.getpid(),
         "versions": versions(),
     }
 

@@ -81,8 +81,8 @@ def tell_exit(session: Session, how: str, *, at: Where | None = None, status: An
 
 
 def _is_of_rehearsal(session: Session, error: BaseException) -> bool:
-    from ..rehearse.imagined_ranks import ImaginedJob, missing_file
     from ..rehearse.plain_calls import is_own_fault
+    from ..rehearse.simulated_hosts import ImaginedJob, missing_file
 
     job = ImaginedJob.of_environment(os.environ)
     return any(missing_file(cause, job) for cause in (*_causes(error), error)) or any(

@@ -60,7 +60,7 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         tensor_methods,
     )
     from .devices import Devices
-    from .imagined_ranks import ImaginedJob
+    from .simulated_hosts import ImaginedJob
     from .streams import Streams
 
     devices = Devices(record, simulated_hosts.Host())

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from .imagined_ranks import ImaginedJob
 from .plain_calls import plain
 from .replaced_attributes import Patches
+from .simulated_hosts import ImaginedJob
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,28 @@
-"""The simulated hosts: which local rank this process is, and how many GPUs its host has."""
+"""Simulated hosts and imaginary ranks: which rank this process is to be, and how many GPUs its host has.
+
+Loaded before torch, and before the script reads its environment.
+"""
 
 from __future__ import annotations
 
+import functools
 import os
+import platform
 import re
-from collections.abc import Mapping, MutableMapping
+import socket
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
 
 HOST = "DDPDOCTOR_IMAGINARY_HOST"
 """Set once this rank has its host, so that the processes it starts are not divided again."""
 NPROC = "DDPDOCTOR_NPROC"
 """How many ranks the launch has on this machine, for scripts that start them on their own."""
+WORLD_SIZE = "DDPDOCTOR_WORLD_SIZE"
+"""The number of ranks that the script is to see; 0 or absent where all ranks are real."""
+RANKS = "DDPDOCTOR_RANKS"
+"""The real ranks, in the order of the processes that stand for them."""
+_HOST_NAME = re.compile(r"node\d+$")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ARGUMENT = re.compile(r"(--local[-_]rank=)\d+$")
 
@@ -98,3 +111,80 @@ class Host:
                 break
             entries.append(entry.strip())
         return entries
+
+
+# -- a job of which only a few ranks are real ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ImaginedJob:
+    """A job as the script is to see it."""
+
+    size: int
+    """The number of its ranks."""
+    nproc: int
+    """Ranks on each host; the last one may have fewer."""
+    real: tuple[int, ...]
+    """The ranks that are processes, in order."""
+
+    @classmethod
+    def of_environment(cls, environ: MutableMapping[str, str]) -> ImaginedJob | None:
+        """The job that the command asks for; None where every rank is real."""
+        size = int(environ.get(WORLD_SIZE) or 0)
+        if not size:
+            return None
+        real = tuple(int(rank) for rank in environ[RANKS].split(","))
+        return cls(size, int(environ.get(NPROC) or size), real)
+
+    def variables(self, rank: int) -> dict[str, object]:
+        """What torchrun would set for a rank."""
+        host, local_rank = divmod(rank, self.nproc)
+        first = host * self.nproc
+        return {
+            HOST: host,
+            "RANK": rank,
+            "WORLD_SIZE": self.size,
+            "LOCAL_RANK": local_rank,
+            "LOCAL_WORLD_SIZE": min(self.nproc, self.size - first),
+            "GROUP_RANK": host,
+            "GROUP_WORLD_SIZE": -(-self.size // self.nproc),
+            "ROLE_RANK": rank,
+            "ROLE_WORLD_SIZE": self.size,
+        }
+
+
+def take_place(environ: MutableMapping[str, str], argv: list[str]) -> None:
+    """Make this process the rank that it stands for, once; processes that are no ranks are left as they are."""
+    job, process = ImaginedJob.of_environment(environ), environ.get("LOCAL_RANK", "")
+    if job is None or not process.isdigit():
+        return
+    if HOST not in environ:
+        put(job.variables(job.real[int(process)]), environ, argv)
+    _name_host(f"node{environ[HOST]}")
+
+
+def _name_host(name: str) -> None:
+    """Have Python call this host by another name, which leads back here; gloo asks the system itself."""
+    socket.gethostname = lambda: name
+    platform.node = lambda: name
+    for function in ("getaddrinfo", "gethostbyname", "gethostbyaddr"):
+        setattr(socket, function, _resolving(getattr(socket, function)))
+
+
+def _resolving(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def resolve(host: Any, *args: Any, **kwargs: Any) -> Any:
+        imagined = isinstance(host, str) and _HOST_NAME.match(host)
+        return original("127.0.0.1" if imagined else host, *args, **kwargs)
+
+    return resolve
+
+
+def missing_file(error: BaseException, job: ImaginedJob | None) -> str:
+    """The file of an imaginary rank that a script looked for; empty where that is not why it failed."""
+    name = getattr(error, "filename", None)
+    if job is None or not isinstance(error, FileNotFoundError) or not isinstance(name, str | bytes):
+        return ""
+    text = os.path.basename(os.fsdecode(name))
+    numbers = {int(number) for number in re.findall(r"\d+", text)}
+    return text if any(number < job.size and number not in job.real for number in numbers) else ""

@@ -61,7 +61,7 @@ class Recorded(trainer.DDPTrainer):
         batches = [tuple(part.clone() for part in batch) for batch in window.batches]
         self.taken.append(
             {
-                "epoch": self.position.epoch,
+                "epoch": self.progress.epoch,
                 "before": before,
                 "batches": batches,
                 "loss": loss,
