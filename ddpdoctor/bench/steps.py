@@ -19,11 +19,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
-from ddpdoctor.bench.setting import Setting
-from ddpdoctor.bench.transformer import Transformer, random_bytes
+from ddpdoctor.bench.setting import HEADS, Setting
 from ddpdoctor.group.measure.collectives import synchronize
 
 WARM_UP = 3
@@ -35,14 +35,19 @@ _LEARNING_RATE = 1e-5
 """So small that the weights stay what they are, however many steps there are."""
 
 
+VOCABULARY = 256
+SAMPLES = 4096
+"""Of one pass; nobody learns anything from them."""
+
+
 class Timer:
     """Times steps of one model on this rank."""
 
     def __init__(self, setting: Setting, device: torch.device) -> None:
         self._setting, self._device = setting, device
         self._ranks = dist.get_world_size()
-        self._data = random_bytes(setting.context)
-        model = Transformer(setting)
+        self._data = _random_bytes(setting.context)
+        model = _Transformer(setting)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.gradient_bytes = sum(parameter.nbytes for parameter in model.parameters())
         # The C library keeps freed blocks up to the largest that it has seen. DDP's buckets are large, so a process
@@ -57,7 +62,7 @@ class Timer:
         """
         # A single process is one without DDP: that is what more ranks are compared with.
         torch.manual_seed(0)
-        bare = Transformer(self._setting).to(self._device)
+        bare = _Transformer(self._setting).to(self._device)
         model = DistributedDataParallel(bare, bucket_cap_mb=bucket_mb) if self._ranks > 1 else bare
         stepper = _Stepper(model, self._batches(batch_size), self._device)
         for _ in range(WARM_UP):
@@ -117,3 +122,37 @@ class _Stepper:
     def _note(self, times: list[float]) -> None:
         synchronize(self._device)
         times.append(time.perf_counter())
+
+
+# -- the work that is timed: a small transformer on random bytes ---------------------------------------------------
+
+
+def _random_bytes(context: int) -> TensorDataset:
+    """Samples as text would be cut into: bytes, and the same moved on by one."""
+    drawn = torch.randint(VOCABULARY, (SAMPLES, context + 1), generator=torch.Generator().manual_seed(0))
+    return TensorDataset(drawn[:, :-1], drawn[:, 1:])
+
+
+class _Transformer(nn.Module):
+    """Predicts each next byte."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__()
+        width = setting.width
+        self.byte = nn.Embedding(VOCABULARY, width)
+        self.layers = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                width, HEADS, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            )
+            for _ in range(setting.layers)
+        )
+        self.head = nn.Linear(width, VOCABULARY)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean loss."""
+        length = inputs.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length, device=inputs.device)
+        hidden = self.byte(inputs)
+        for layer in self.layers:
+            hidden = layer(hidden, src_mask=mask, is_causal=True)
+        return functional.cross_entropy(self.head(hidden).flatten(0, 1), targets.flatten())
