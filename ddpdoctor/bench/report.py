@@ -10,8 +10,7 @@ from ddpdoctor import __version__
 from ddpdoctor.bench.results import Results, Scaling, Spread
 from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB
 from ddpdoctor.bench.verdict import limit, plural_cpus
-from ddpdoctor.table import ABSENT, number, share, table
-from ddpdoctor.text import duration, plural, size
+from ddpdoctor.text import ABSENT, duration, number, plural, share, size, table
 
 WIDTH = 80
 BUSY = 0.25

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ddpdoctor.bench.results import Results, Split
-from ddpdoctor.table import share
-from ddpdoctor.text import duration, plural, size
+from ddpdoctor.text import duration, plural, share, size
 
 GOOD = 0.9
 """Efficiency from which on there is little to gain."""

@@ -18,7 +18,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"ddpdoctor: error: {_one_line(error)}", file=sys.stderr)
         return CANNOT_EXAMINE
     except OSError as failed:
-        from ddpdoctor.cli.machine_errors import MACHINE_ERRORS, machine_error
+        from ddpdoctor.cli.errors import MACHINE_ERRORS, machine_error
 
         if failed.errno not in MACHINE_ERRORS:
             raise

@@ -13,9 +13,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperCommand
 
-from ddpdoctor.cli.errors import INTERRUPTED, UsageError
+from ddpdoctor.cli.errors import INTERRUPTED, UsageError, stopped_by_signals
 from ddpdoctor.cli.options import LINE, OPTION, STDOUT, JobOptions, ReportOptions
-from ddpdoctor.cli.signals import stopped_by_signals
 from ddpdoctor.redact import quote
 
 _ANNOTATED: Any = Annotated

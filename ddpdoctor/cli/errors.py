@@ -1,4 +1,19 @@
-"""What a command raises where it can't do what it was asked."""
+"""How commands end early: wrong usage, what the machine refuses (a full disk, no more files), signals."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from ddpdoctor.redact import quote
+from ddpdoctor.text import size
 
 CANNOT_EXAMINE = 2
 """The exit status where nothing was examined: wrong usage, or a launch that failed for reasons of our own."""
@@ -9,3 +24,49 @@ INTERRUPTED = 130
 
 class UsageError(Exception):
     """The command line asks for something that is not there; one line on stderr, exit status 2."""
+
+
+_OF_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM}
+MACHINE_ERRORS = frozenset({*_OF_FILES, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+"""errno values with which the machine refuses what any program may ask of it."""
+
+
+def machine_error(failed: OSError) -> str:
+    """What the machine refused, with the path and, of a full disk, the space that is left there."""
+    path = failed.filename if isinstance(failed.filename, str) else ""
+    return f"{quote(path)}: {with_space(failed, path)}" if path else with_space(failed, tempfile.gettempdir())
+
+
+def with_space(failed: OSError, path: str) -> str:
+    """``No space left on device (0 B free)``."""
+    text = failed.strerror or str(failed)
+    if failed.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return text
+    place = next(
+        (folder for folder in (Path(path), *Path(path).absolute().parents) if folder.is_dir()), Path("/")
+    )
+    return f"{text} ({size(shutil.disk_usage(place).free)} free in {place})"
+
+
+_Handler = Callable[[int, FrameType | None], object]
+
+
+@contextlib.contextmanager
+def handled(handler: _Handler, *numbers: signal.Signals) -> Iterator[None]:
+    """Have these signals handled; one that is ignored, as SIGHUP under nohup, stays ignored."""
+    heard = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, handler) for number in heard}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+def stopped_by_signals() -> contextlib.AbstractContextManager[None]:
+    """SIGTERM and SIGHUP end a command in order, as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        raise KeyboardInterrupt
+
+    return handled(stop, signal.SIGTERM, signal.SIGHUP)

@@ -1,16 +1,16 @@
-"""The judging of what was examined into one report."""
+"""The judging of what was examined into one report, which names hosts beside ranks where there are several."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor import registry
-from ddpdoctor.cli.host_names import hosts_line, with_hosts
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.cli.page_sections import with_sections
@@ -19,8 +19,9 @@ from ddpdoctor.cli.request import Request
 from ddpdoctor.job.job_folder import is_as_it_ran, working_directory
 from ddpdoctor.judge import Verdict, compose, judge_further, skip_all
 from ddpdoctor.judge import judge as judge_all
-from ddpdoctor.model import Report, Source, Where
+from ddpdoctor.model import Finding, Report, Source, Where
 from ddpdoctor.program import Program
+from ddpdoctor.text import listing, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.not_reached import reached_lines
 from ddpdoctor.trace.rank_guards import program_of
@@ -180,3 +181,53 @@ class Judging:
         ran = partial(is_as_it_ran, folder)
         findings = in_own_words(report.findings, trace, working_directory(folder), ran)
         return replace(report, findings=findings)
+
+
+_RANKS = re.compile(
+    r"\b(?:rank (?P<one>\d+)|ranks (?P<several>\d+(?:-\d+)?(?:, \d+(?:-\d+)?)*))(?![\w'-])(?! on )"
+)
+_MOST = 3
+"""Hosts named beside one group of ranks."""
+
+
+def with_hosts(verdict: Verdict, hosts: Mapping[int, str]) -> Verdict:
+    """The verdict whose headlines name the hosts of ranks; as it is where all ranks are on one host.
+
+    Args:
+        hosts: the host of each rank.
+    """
+    if len({*hosts.values()}) < 2:
+        return verdict
+    return replace(verdict, findings=tuple(_named(finding, hosts) for finding in verdict.findings))
+
+
+def hosts_line(hosts: Mapping[int, str]) -> str | None:
+    """``ranks 0-3 on node0, ranks 4-7 on node1``; None where all are on one host."""
+    names = dict.fromkeys(hosts.values())
+    if len(names) < 2:
+        return None
+    ranks = {name: [rank for rank, host in hosts.items() if host == name] for name in names}
+    return ", ".join(f"{ranks_phrase(here)} on {name}" for name, here in ranks.items())
+
+
+def _named(finding: Finding, hosts: Mapping[int, str]) -> Finding:
+    return replace(finding, headline=_RANKS.sub(lambda match: _with_names(match, hosts), finding.headline))
+
+
+def _with_names(match: re.Match[str], hosts: Mapping[int, str]) -> str:
+    ranks = _ranks(match["one"] or match["several"])
+    names = [name for name in dict.fromkeys(hosts.values()) if any(hosts.get(rank) == name for rank in ranks)]
+    known = all(rank in hosts for rank in ranks)
+    before = match.string[: match.start()]
+    # All ranks of the job, or a number that is no rank; or a host with its ranks in parentheses.
+    if not known or len(names) == len({*hosts.values()}) or before.endswith(f"{names[0]} ("):
+        return match[0]
+    return f"{match[0]} on {listing(names, _MOST)}"
+
+
+def _ranks(text: str) -> list[int]:
+    ranks: list[int] = []
+    for part in text.split(", "):
+        first, _, last = part.partition("-")
+        ranks += range(int(first), int(last or first) + 1)
+    return ranks

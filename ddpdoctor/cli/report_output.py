@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.machine_errors import with_space
+from ddpdoctor.cli.errors import UsageError, with_space
 from ddpdoctor.cli.options import STDOUT, ReportOptions
 from ddpdoctor.excerpts import with_excerpts
 from ddpdoctor.files import in_place_of

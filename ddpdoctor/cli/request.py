@@ -1,8 +1,13 @@
-"""What ``check`` and ``watch`` are to examine: options and configuration, refused in one line where it cannot be."""
+"""What ``check`` and ``watch`` are to examine: options, configuration, and the words of the command line, which name a
+script, a module or a launch line; refused in one line where it cannot be."""
 
 from __future__ import annotations
 
+import importlib.machinery
 import os
+import shutil
+import sys
+import tokenize
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,12 +15,10 @@ from ddpdoctor import registry
 from ddpdoctor.check import Check
 from ddpdoctor.cli.config import read_config
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.imagined_job import imagined_of
-from ddpdoctor.cli.launch_from_options import launch_of, with_port_of_line
+from ddpdoctor.cli.launch_from_options import imagined_of, launch_of, with_port_of_line
 from ddpdoctor.cli.launchers import with_launcher
-from ddpdoctor.cli.options import LONGEST, CheckOptions
+from ddpdoctor.cli.options import LINE, LONGEST, CheckOptions, JobOptions
 from ddpdoctor.cli.report_output import open_output
-from ddpdoctor.cli.target import job_of, kind_of
 from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend
@@ -28,6 +31,7 @@ from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.options import KEEP, RecorderOptions
 from ddpdoctor.redact import quote
 from ddpdoctor.silence import Silencer
+from ddpdoctor.text import LONGEST_COMMAND, quote_command
 
 TIMEOUT = 300.0
 """Seconds for the whole check where nobody says otherwise."""
@@ -200,3 +204,82 @@ def _checkpoint_dir(options: CheckOptions) -> str:
     if os.path.exists(folder) and not os.path.isdir(folder):  # noqa: PTH110, PTH112 - Path's raise on long names
         raise UsageError(f"--checkpoint-dir {quote(folder)} is a file, not a folder")
     return str(Path(folder).absolute())
+
+
+def kind_of(options: JobOptions) -> JobKind:
+    """What the words are."""
+    if options.words and options.words[0] == LINE:
+        return JobKind.LINE
+    return JobKind.MODULE if options.module else JobKind.SCRIPT
+
+
+def job_of(options: JobOptions, recorder: RecorderOptions) -> Job | None:
+    """The job that is asked for; None where none is.
+
+    Raises:
+        UsageError: it is not there, or is not Python.
+    """
+    kind = kind_of(options)
+    words = tuple(options.words or ())[kind is JobKind.LINE :]
+    if kind is JobKind.MODULE:
+        _verify_module(words)
+    elif words and kind is JobKind.LINE:
+        _verify_line(words)
+    elif words:
+        _verify_script(words)
+    return Job(kind, words, recorder) if words else None
+
+
+def _verify_module(words: tuple[str, ...]) -> None:
+    if not words:
+        raise UsageError("-m requires the name of a module")
+    top = words[0].partition(".")[0]
+    # Only the outermost package is looked for: finding what is in it would import it.
+    if importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is None:
+        raise UsageError(f"-m {words[0]}: no module named {quote(top)}")
+
+
+def _verify_line(words: tuple[str, ...]) -> None:
+    program = words[0]
+    if shutil.which(program) is None:
+        hint = f"; for a script, leave out --: ddpdoctor check {program}" if program.endswith(".py") else ""
+        raise UsageError(f"{quote(program)}: command not found{hint}")
+
+
+def _verify_script(words: tuple[str, ...]) -> None:
+    script = Path(words[0])
+    if not os.path.lexists(script):
+        raise UsageError(f"{quote(words[0])} does not exist")
+    if script.is_dir():
+        if not (script / "__main__.py").exists():
+            raise UsageError(f"{quote(words[0])} is a folder without a __main__.py")
+        return
+    if not script.is_file():
+        raise UsageError(f"{quote(words[0])} is not a regular file")
+    if not _may_be_python(script):
+        line = quote_command(["ddpdoctor", "check", "--", _interpreter(script), *words], LONGEST_COMMAND)
+        raise UsageError(f"{quote(words[0])} is not a Python script; for any other command, use --: {line}")
+
+
+def _may_be_python(script: Path) -> bool:
+    """Whether it reads as Python; what is named .py is taken for it, and an error in it is its own to tell."""
+    try:
+        with tokenize.open(script) as opened:
+            text = opened.read()
+    except (SyntaxError, UnicodeDecodeError):
+        return False
+    except OSError as failed:
+        raise UsageError(f"{quote(str(script))} cannot be read: {failed.strerror}") from None
+    if "\0" in text:
+        return False
+    if script.suffix in (".py", ".pyw"):
+        return True
+    try:
+        compile(text, str(script), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _interpreter(script: Path) -> str:
+    return "bash" if script.suffix in (".sh", ".bash", ".slurm", ".sbatch") else "PROGRAM"

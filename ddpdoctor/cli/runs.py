@@ -22,8 +22,7 @@ from ddpdoctor.cli.options import (
 from ddpdoctor.cli.report_output import open_output, verify_picture, write_out, write_text, writing
 from ddpdoctor.redact import escape, quote
 from ddpdoctor.runs import figures, tables
-from ddpdoctor.runs.run_reader import find_runs, is_run, read_run
-from ddpdoctor.runs.stored_run import Run
+from ddpdoctor.runs.run_reader import Run, find_runs, is_run, read_run
 from ddpdoctor.runs.summary import Summary, summarize_all
 from ddpdoctor.text import did_you_mean
 

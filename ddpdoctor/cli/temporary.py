@@ -8,8 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.machine_errors import with_space
+from ddpdoctor.cli.errors import UsageError, with_space
 from ddpdoctor.redact import quote
 from ddpdoctor.text import size
 

@@ -1,4 +1,4 @@
-"""``ddpdoctor train``: the bundled trainer under torchrun."""
+"""``ddpdoctor train``: the bundled trainer under torchrun, with a bar on a terminal and plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.launch_from_options import launch_of
 from ddpdoctor.cli.options import TrainOptions
 from ddpdoctor.cli.report_output import write_out
 from ddpdoctor.cli.temporary import temporary_folder
-from ddpdoctor.cli.training_progress import TrainingProgress
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import DEFAULT_NPROC
 from ddpdoctor.job.guarded import Ending
@@ -31,10 +31,10 @@ from ddpdoctor.job.trainer import (
     read_config,
 )
 from ddpdoctor.launch import Launch
+from ddpdoctor.progress import Progress
 from ddpdoctor.redact import quote
-from ddpdoctor.runs.mark_stopped import note_stopped
-from ddpdoctor.runs.run_progress import Follower
-from ddpdoctor.text import did_you_mean
+from ddpdoctor.runs.run_progress import Follower, Position, note_stopped
+from ddpdoctor.text import did_you_mean, number
 
 RUNS = Path("runs")
 FAILED = 1
@@ -161,8 +161,8 @@ def _new_folder(name: str) -> Path:
     """
     begun = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
-    for number in range(1, 1000):
-        folder = RUNS / (f"{begun}-{safe}" + (f"-{number}" if number > 1 else ""))
+    for count in range(1, 1000):
+        folder = RUNS / (f"{begun}-{safe}" + (f"-{count}" if count > 1 else ""))
         try:
             folder.mkdir(parents=True)
         except FileExistsError:
@@ -199,3 +199,49 @@ def _nproc(options: TrainOptions, configured: Mapping[str, Any]) -> int | None:
     if world_size % options.nnodes:
         raise UsageError(f"parallel.world_size {world_size} is not a multiple of --nnodes {options.nnodes}")
     return int(world_size) // options.nnodes
+
+
+LINE_SECONDS = 10.0
+"""Between plain lines, at most."""
+LINE_SHARE = 0.1
+"""Of all steps, after which there is a line earlier."""
+
+
+class TrainingProgress(Progress):
+    """Shows where a run is."""
+
+    def __init__(
+        self, quiet: bool = False, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(quiet, stream, has_bar=True)
+        self._clock = clock
+        self._last_shown = (0, clock())
+
+    def show(self, position: Position) -> None:
+        """The run is here now."""
+        step = position.step.step
+        if self.is_live or self._is_due(step, position.total):
+            self._last_shown = (step, self._clock())
+            self.stage(describe(position), step, position.total)
+
+    def _is_due(self, step: int, total: int | None) -> bool:
+        last_step, last_time = self._last_shown
+        if total and (step - last_step >= total * LINE_SHARE or step == total):
+            return True
+        return self._clock() - last_time >= LINE_SECONDS
+
+
+def describe(position: Position) -> str:
+    """``step 40 of 200, loss 3.21, 812 samples/s, 0:12 left``."""
+    step = position.step
+    parts = [f"step {step.step}" + (f" of {position.total}" if position.total else "")]
+    if step.loss is not None:
+        parts.append(f"loss {number(step.loss)}")
+    if step.samples_per_second is not None:
+        parts.append(f"{number(step.samples_per_second)} samples/s")
+    if position.seconds_left is not None:
+        minutes, seconds = divmod(round(position.seconds_left), 60)
+        hours, minutes = divmod(minutes, 60)
+        clock = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+        parts.append(f"{clock} left")
+    return ", ".join(parts)

@@ -12,14 +12,13 @@ from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 
-from ddpdoctor.cli.errors import UsageError
+from ddpdoctor.cli.errors import UsageError, handled
 from ddpdoctor.cli.hosts import Hosts, is_reported_elsewhere
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, OnHang, RunOptions, WatchOptions
 from ddpdoctor.cli.report_output import ReportOutput, presentable, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
 from ddpdoctor.cli.run_folder import RunFolder
-from ddpdoctor.cli.signals import handled
 from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.live.job import LiveRanks, sentence

@@ -1,11 +1,13 @@
-"""Attaches to a job that runs: finds it, looks at it until it is clear whether it stands, and lets it go on."""
+"""Attaches to a job that runs: finds it and its ranks, looks at it until it is clear whether it stands, and lets it go
+on."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.hang_snapshot import HangSnapshot, ProcessRole
@@ -15,8 +17,8 @@ from ddpdoctor.hang.capture import capture
 from ddpdoctor.hang.flight.folder import files_of, place_in, read_files
 from ddpdoctor.hang.flight.reading import rank_of
 from ddpdoctor.hang.jobs import Job, NoJob, as_they_are_now, jobs_among, jobs_of, launchers_among
-from ddpdoctor.hang.spawned import ranks_by_arguments
-from ddpdoctor.host.programs import loads_torch
+from ddpdoctor.hang.stacks import StacksUnavailable, dump, main_thread
+from ddpdoctor.host.proc import loads_torch
 from ddpdoctor.host.system import Process, System
 from ddpdoctor.text import fold_ranks, plural
 
@@ -112,3 +114,39 @@ def _left_dumps(job: Job) -> dict[int, Dump]:
         if (rank := rank_of(file)) is not None and written_at(file) > began
     }
     return dict(read_files(files).ranks)
+
+
+_WORKER = "_worker_loop"
+"""The function in which DataLoader workers spend their lives."""
+_SPAWN = "torch/multiprocessing/spawn.py"
+
+
+def ranks_by_arguments(pids: Iterable[int]) -> dict[int, int | None]:
+    """The ranks that the functions of these processes were given; without those that are DataLoader workers.
+
+    None where no function was given a rank, or py-spy may not look.
+    """
+    ranks = {}
+    for pid in pids:
+        try:
+            frames = main_thread(dump(pid, "--locals"), pid)
+        except StacksUnavailable:
+            frames = ()
+        if not any(frame["name"] == _WORKER for frame in frames):
+            ranks[pid] = rank_in_stack(frames)
+    return ranks
+
+
+def rank_in_stack(frames: Sequence[Mapping[str, Any]]) -> int | None:
+    """The rank in a stack, innermost frame first: an argument of that name, or what ``mp.spawn`` counted."""
+    by_name = [value for frame in reversed(frames) if (value := _argument(frame, "rank")) is not None]
+    counted = [_argument(frame, "i") for frame in frames if str(frame["filename"]).endswith(_SPAWN)]
+    return next((value for value in (*by_name, *counted) if value is not None), None)
+
+
+def _argument(frame: Mapping[str, Any], name: str) -> int | None:
+    for variable in frame.get("locals") or ():
+        text = str(variable["repr"])
+        if variable["name"] == name and variable["arg"] and text.isdecimal() and len(text) < 10:
+            return int(text)
+    return None

@@ -1,14 +1,18 @@
-"""What a process under the recorder says all the time: where its main thread is, or the one that trains."""
+"""What recorders tell of their processes: all the time where the main thread is, or the one that trains; when asked,
+its whole stack."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.hang_snapshot import ActiveException
+from ddpdoctor.files import read_json, write_whole
 
 NOW = ".now"
 """How the file ends, in the folder of records."""
@@ -70,3 +74,48 @@ def recorders_threads(records: Path | None) -> set[int]:
     """The threads of our recorder in all processes that it records."""
     files = records.glob(f"*{NOW}") if records else ()
     return {beat.thread for file in files if (beat := read_heartbeat(file))}
+
+
+REQUEST = "asked"
+"""The name that ``recorder/asked.py`` looks for."""
+SECONDS = 1.0
+"""For an answer: recorders look four times a second; one whose interpreter is held by another thread never does."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the recorder of one process said."""
+
+    pid: int
+    stack: tuple[Frame, ...]
+    """Of the main thread, outermost frame first."""
+    flight: Path | None
+    """The dump of its flight recorder."""
+
+
+def ask(records: Path, pids: Iterable[int]) -> dict[int, Answer]:
+    """The answers of these processes, of those that answer in time."""
+    waiting, asked = set(pids), str(time.time_ns())
+    try:
+        write_whole(records / REQUEST, asked)
+    except OSError:  # records of another user's job may be readable only
+        return {}
+    answers: dict[int, Answer] = {}
+    deadline = time.monotonic() + SECONDS
+    while waiting - answers.keys() and time.monotonic() < deadline:
+        time.sleep(0.02)
+        for pid in waiting - answers.keys():
+            for file in records.glob(f"{pid}-*.stack.json"):
+                answer = _read(file, pid, asked)
+                if answer:
+                    answers[pid] = answer
+    return answers
+
+
+def _read(file: Path, pid: int, asked: str) -> Answer | None:
+    """None where it answers an earlier question."""
+    values = read_json(file)
+    if not values or values["asked"] != asked:
+        return None
+    flight = file.with_name(f"{file.name.removesuffix('.stack.json')}.flight") if values["flight"] else None
+    return Answer(pid, tuple(Frame(*frame) for frame in values["frames"]), flight)

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ddpdoctor.host.live_environ import live_environ
-from ddpdoctor.host.programs import SERVANTS, loads_torch, runs_python
+from ddpdoctor.host.proc import SERVANTS, live_environ, loads_torch, runs_python
 from ddpdoctor.host.system import Process
 from ddpdoctor.recorder.launchers import LAUNCHERS
 from ddpdoctor.recorder.options import FOLDER

@@ -19,7 +19,7 @@ from ddpdoctor.blame.thresholds import (
     SHORT_SLICE,
     STARVED_SHARE,
 )
-from ddpdoctor.host.proc import folder_of
+from ddpdoctor.host.proc import folder_of, text_of
 from ddpdoctor.host.system_calls import SystemCall, call_of
 
 _LETTERS = {
@@ -65,10 +65,7 @@ class Snapshot:
 def snapshot(pid: int, ignored: Collection[int] = ()) -> Snapshot | None:
     """The process now, as if some threads were not there; None where it is gone."""
     folder = folder_of(pid)
-    try:
-        stat = (folder / "stat").read_text(errors="replace") if folder else ""
-    except OSError:
-        stat = ""
+    stat = text_of(folder, "stat")
     if folder is None or not stat:
         return _by_psutil(pid)
     main = int(folder.name)
@@ -98,23 +95,18 @@ def _threads(folder: Path) -> dict[int, ThreadTime]:
     except OSError:  # the process has ended since
         return {}
     for task in tasks:
-        try:
-            ran, queued, slices = (task / "schedstat").read_text().split()
-        except (OSError, ValueError):  # it has ended, or this kernel does not count
-            continue
-        times[int(task.name)] = ThreadTime(int(ran), int(queued), int(slices))
+        if counted := text_of(
+            task, "schedstat"
+        ).split():  # none where it has ended, or this kernel does not count
+            times[int(task.name)] = ThreadTime(*map(int, counted))
     return times
 
 
 def _moved(folder: Path) -> int:
-    try:
-        lines = (folder / "io").read_text().splitlines()
-    except OSError:
-        return 0
-    numbers = {name: int(number) for name, _, number in (line.partition(": ") for line in lines)}
-    return max(numbers.get("rchar", 0), numbers.get("read_bytes", 0)) + max(
-        numbers.get("wchar", 0), numbers.get("write_bytes", 0)
-    )
+    lines = (line.partition(": ") for line in text_of(folder, "io").splitlines())
+    moved = {name: int(count) for name, _, count in lines}
+    pairs = (("rchar", "read_bytes"), ("wchar", "write_bytes"))
+    return sum(max(moved.get(name, 0) for name in pair) for pair in pairs)
 
 
 @dataclass(frozen=True)

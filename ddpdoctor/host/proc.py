@@ -1,9 +1,10 @@
-"""Processes in /proc: where each has its folder, which are below one, and whether one is gone."""
+"""Processes in /proc: where each has its folder, which are below one, what each runs, and its environment now."""
 
 from __future__ import annotations
 
+import ctypes
 import os
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def folder_of(pid: int) -> Path | None:
     return Path("/proc", str(number))
 
 
+def text_of(folder: Path | None, name: str) -> str:
+    """A file in a process' folder; empty where it may not be seen, or the process is gone."""
+    try:
+        return (folder / name).read_text(errors="replace") if folder else ""
+    except OSError:
+        return ""
+
+
 def is_gone(pid: int) -> bool:
     """Whether a process has ended; a zombie has."""
     try:
@@ -82,3 +91,103 @@ def connected_outside(files: Mapping[int, Collection[int]], job: Container[int])
         for pid, sockets in files.items()
         if not any(ends.get((pid, socket)) in of_job for socket in sockets)
     }
+
+
+SERVANTS = (
+    "multiprocessing.resource_tracker",
+    "multiprocessing.semaphore_tracker",
+    "multiprocessing.forkserver",
+)
+"""Children of multiprocessing's own, which wait all the time and belong to nobody's work."""
+
+
+def program_of(pid: int) -> str | None:
+    """The file name of what a process runs, whatever it calls itself; None where that may not be seen."""
+    folder = folder_of(pid)
+    try:
+        return (folder / "exe").readlink().name if folder else None
+    except OSError:
+        return None
+
+
+def without_padding(words: Sequence[str]) -> tuple[str, ...]:
+    """A command line; of a process that has renamed itself its name, without the empty words behind it."""
+    return tuple(words if any(words[1:]) else words[:1])
+
+
+def runs_python(pid: int) -> bool:
+    """Whether a process is seen to run Python."""
+    return "python" in (program_of(pid) or "")
+
+
+def loads_torch(pid: int) -> bool:
+    """Whether a process has torch's library in memory."""
+    return "/libtorch" in text_of(folder_of(pid), "maps")
+
+
+def loads_driver(pid: int) -> bool:
+    """Whether a process has a driver of GPUs in memory, and so may wait for one."""
+    maps = text_of(folder_of(pid), "maps")
+    return any(name in maps for name in ("/libcuda.so", "/libamdhip64.so"))
+
+
+_POINTER = 8
+_MOST = 4096
+"""Variables that are read."""
+_LONGEST = 512
+"""Bytes of one; those that number ranks and name hosts are shorter."""
+
+
+def live_environ(pid: int, names: Container[str]) -> dict[str, str]:
+    """Those of the variables that a process has now, as after ``os.environ["RANK"] = "1"`` in it.
+
+    Empty where it may not be looked into, or has another C library than this process: the place of its variables is
+    known from our own.
+    """
+    folder, place = folder_of(pid), _place()
+    if folder is None or place is None:
+        return {}
+    file, offset = place
+    try:
+        start = next((start for start, of in _mappings(folder) if of == file), None)
+        if start is None:
+            return {}
+        with (folder / "mem").open("rb", buffering=0) as memory:
+            return _variables(memory.fileno(), start + offset, names)
+    except OSError:
+        return {}
+
+
+@cache
+def _place() -> tuple[str, int] | None:
+    """The file that has C's ``environ``, and how far behind its beginning in memory that is."""
+    try:
+        address = ctypes.addressof(ctypes.c_void_p.in_dll(ctypes.CDLL(None), "environ"))
+        mappings = _mappings(Path("/proc/self"))
+    except (OSError, ValueError, TypeError):  # not Linux
+        return None
+    if ctypes.sizeof(ctypes.c_void_p) != _POINTER or not mappings:
+        return None
+    # What is zero at first lies behind the last part of the file that has it, and belongs to no file.
+    file = [of for start, of in mappings if start <= address][-1]
+    return file, address - next(start for start, of in mappings if of == file)
+
+
+def _mappings(folder: Path) -> list[tuple[int, str]]:
+    """The beginning of each part of a process' memory that is a file's, with the device and inode of that file."""
+    parts = [line.split(maxsplit=5) for line in text_of(folder, "maps").splitlines()]
+    return [(int(part[0].partition("-")[0], 16), f"{part[3]} {part[4]}") for part in parts if part[4] != "0"]
+
+
+def _variables(memory: int, place: int, names: Container[str]) -> dict[str, str]:
+    array = int.from_bytes(os.pread(memory, _POINTER, place), "little")
+    variables = {}
+    for number in range(_MOST):
+        address = int.from_bytes(os.pread(memory, _POINTER, array + number * _POINTER), "little")
+        if not address:
+            break
+        text = os.pread(memory, _LONGEST, address).partition(b"\0")[0].decode(errors="replace")
+        name, _, value = text.partition("=")
+        if name in names:
+            variables[name] = value
+    return variables

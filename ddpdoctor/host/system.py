@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.host.nvml import Gpus, read_gpus
-from ddpdoctor.host.programs import without_padding
+from ddpdoctor.host.proc import without_padding
 from ddpdoctor.launch import DEFAULT_MASTER_PORT
 
 _EPHEMERAL_START = 32768

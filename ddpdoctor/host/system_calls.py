@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddpdoctor.host.proc import text_of
+
 _X86_64 = {
     **{0: "read", 1: "write", 7: "poll", 16: "ioctl", 17: "pread64", 19: "readv", 23: "select", 34: "pause"},
     **{35: "nanosleep", 42: "connect", 43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg"},
@@ -83,9 +85,9 @@ def call_of(folder: Path, thread: int) -> SystemCall:
         thread: its id there.
     """
     task = folder / "task" / str(thread)
-    words = _read(task / "syscall").split()
+    words = text_of(task, "syscall").split()
     if not words or words[0] == str(_RESTARTED):
-        return _by_kernel_function(_read(task / "wchan"))
+        return _by_kernel_function(text_of(task, "wchan").strip())
     if not words[0].isdigit():  # "running", or -1 where it is stopped outside a call
         return SystemCall()
     name = _NUMBERS.get(int(words[0]), f"system call {words[0]}")
@@ -163,10 +165,3 @@ def _file(folder: Path, number: int) -> str:
     if kind == "anon_inode":
         return f"an {rest.strip('[]')}"
     return f"a {kind}" if kind in ("pipe", "socket") else target
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""

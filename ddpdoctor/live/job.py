@@ -14,8 +14,7 @@ import psutil
 from ddpdoctor.blame.frames import Frame, where_of
 from ddpdoctor.job.record_watch import RecordedProcess, Watch
 from ddpdoctor.recorder.events.files import Save
-from ddpdoctor.table import share
-from ddpdoctor.text import duration, plural, ranks_phrase
+from ddpdoctor.text import duration, plural, ranks_phrase, share
 from ddpdoctor.trace.drift import Drift, drifts_of
 from ddpdoctor.trace.step_times import WORK, work
 

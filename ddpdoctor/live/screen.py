@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ddpdoctor.live.job import LiveJob, LiveRank, State, pace, place, troubles
-from ddpdoctor.table import ABSENT, share
-from ddpdoctor.text import age, duration, fold_ranks, plural, size
+from ddpdoctor.text import ABSENT, age, duration, fold_ranks, plural, share, size
 
 _FEWEST_LINES = 4
 """Of ranks, however low the terminal is."""

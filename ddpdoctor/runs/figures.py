@@ -9,7 +9,7 @@ from statistics import fmean
 
 from ddpdoctor.figures import Lines, Section, Series, Table
 from ddpdoctor.redact import escape
-from ddpdoctor.runs.stored_run import Run
+from ddpdoctor.runs.run_reader import Run
 from ddpdoctor.runs.summary import Summary
 from ddpdoctor.runs.tables import rows
 

@@ -1,15 +1,17 @@
-"""How far a run is, read while it writes."""
+"""How far a run is, read while it writes; and the note in its folder that it was stopped."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 
-from ddpdoctor.files import GrowingFile, read_json
-from ddpdoctor.runs.run_reader import METRICS, RUN, parse_step
-from ddpdoctor.runs.stored_run import Step
+from ddpdoctor.files import GrowingFile, read_json, write_whole
+from ddpdoctor.runs.run_reader import DIED, METRICS, RUN, Step, parse_step, read_run
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,13 @@ class Follower:
             return None
         begun, then = self._first
         return max(0.0, (self._total - step) * (now - then) / (step - begun))
+
+
+def note_stopped(folder: Path) -> None:
+    """Let it say so, if it has begun, is not over, and no process has it any more."""
+    path = folder / RUN
+    with suppress(OSError, ValueError):
+        if read_run(folder).status == DIED:
+            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            description = {**json.loads(path.read_text()), "status": "stopped", "finished": now}
+            write_whole(path, json.dumps(description, indent=2) + "\n")

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median, quantiles
 from typing import Any
 
-from ddpdoctor.runs.stored_run import Run
+from ddpdoctor.runs.run_reader import Run
 
 WARM_UP = 0.1
 """Share of the logged steps that the speed leaves out: the first import, allocate and connect."""

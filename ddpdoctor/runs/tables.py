@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ddpdoctor.redact import escape, show_value
-from ddpdoctor.runs.stored_run import Run
+from ddpdoctor.runs.run_reader import Run
 from ddpdoctor.runs.summary import Summary
-from ddpdoctor.table import ABSENT, number, share, table
-from ddpdoctor.text import duration, plural, quote_command, shorten, size
+from ddpdoctor.text import ABSENT, duration, number, plural, quote_command, share, shorten, size, table
 
 LONGEST_NAME = 40
 _NO_BASELINE = "no run with one process did the same work, so there is no baseline for a speed-up"

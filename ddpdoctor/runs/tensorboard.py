@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
 
-from ddpdoctor.runs.stored_run import Run
+from ddpdoctor.runs.run_reader import Run
 
 _TAGS = {
     "loss": "train/loss",

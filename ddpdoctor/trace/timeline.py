@@ -17,7 +17,7 @@ from typing import Any
 from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.hang_snapshot import SampledProcess
 from ddpdoctor.files import in_place_of
-from ddpdoctor.hang.flight.calls import DumpedCall, calls
+from ddpdoctor.hang.flight.reading import DumpedCall, calls
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import Load, Save
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.cli.host_names import hosts_line, with_hosts
+from ddpdoctor.cli.judging import hosts_line, with_hosts
 from ddpdoctor.judge import Verdict
 from ddpdoctor.model import Source
 from tests.support.judging import check

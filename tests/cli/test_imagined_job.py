@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.cli.imagined_job import imagined_of, usual_ranks
+from ddpdoctor.cli.launch_from_options import imagined_of, usual_ranks
 from ddpdoctor.cli.options import CheckOptions
 from ddpdoctor.launch import Imagined, Launch
 

@@ -10,13 +10,11 @@ import pytest
 
 from ddpdoctor.cli import run
 from ddpdoctor.cli.options import NodeCount, TrainOptions
-from ddpdoctor.cli.train import launch_of_training
-from ddpdoctor.cli.training_progress import TrainingProgress, describe
+from ddpdoctor.cli.train import TrainingProgress, describe, launch_of_training
 from ddpdoctor.job.trainer import TrainingRun, about, bundled_configs
 from ddpdoctor.launch import Launch
 from ddpdoctor.runs.run_progress import Position
-from ddpdoctor.runs.run_reader import DIED, find_runs, read_run
-from ddpdoctor.runs.stored_run import Step
+from ddpdoctor.runs.run_reader import DIED, Step, find_runs, read_run
 from tests.support.command import SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
 

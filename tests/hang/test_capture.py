@@ -12,8 +12,8 @@ import pytest
 
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.hang import stacks
+from ddpdoctor.hang.attach import rank_in_stack
 from ddpdoctor.hang.capture import capture
-from ddpdoctor.hang.spawned import rank_of
 from tests.support.processes import alive, wait_until
 
 STATES = {
@@ -167,4 +167,7 @@ def local(name: str, value: str, argument: bool = True) -> dict[str, object]:
     ],
 )
 def test_the_rank_that_a_function_was_given(frames, rank):
-    assert rank_of([{"name": name, "filename": file, "locals": held} for name, file, held in frames]) == rank
+    assert (
+        rank_in_stack([{"name": name, "filename": file, "locals": held} for name, file, held in frames])
+        == rank
+    )

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ddpdoctor.host.live_environ import live_environ
+from ddpdoctor.host.proc import live_environ
 from tests.support.command import environment
 
 SETS = """

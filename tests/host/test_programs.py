@@ -1,6 +1,6 @@
 import pytest
 
-from ddpdoctor.host.programs import without_padding
+from ddpdoctor.host.proc import without_padding
 
 
 @pytest.mark.parametrize(

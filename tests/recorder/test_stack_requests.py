@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ddpdoctor.hang import recorder_answers
+from ddpdoctor.hang import heartbeats
 from ddpdoctor.recorder import stack_requests
 from ddpdoctor.recorder.stack_requests import Asked, main_thread
 
@@ -70,14 +70,14 @@ def test_a_torch_without_flight_recorder(monkeypatch):
 
 def test_whoever_asks_gets_the_answers_to_his_own_question(session, tmp_path, monkeypatch):
     looking, pid = Asked(session), os.getpid()
-    monkeypatch.setattr(recorder_answers.time, "sleep", lambda seconds: looking.look())
-    (found,) = recorder_answers.ask(tmp_path, [pid]).values()
+    monkeypatch.setattr(heartbeats.time, "sleep", lambda seconds: looking.look())
+    (found,) = heartbeats.ask(tmp_path, [pid]).values()
     assert (found.pid, found.flight) == (pid, None)
     assert found.stack[-1].function.endswith("main_thread")
-    monkeypatch.setattr(recorder_answers.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(recorder_answers, "SECONDS", 0.0)
-    assert recorder_answers.ask(tmp_path, [pid]) == {}
+    monkeypatch.setattr(heartbeats.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(heartbeats, "SECONDS", 0.0)
+    assert heartbeats.ask(tmp_path, [pid]) == {}
 
 
 def test_records_that_may_not_be_written_have_no_answers(tmp_path):
-    assert recorder_answers.ask(tmp_path / "absent", [1]) == {}
+    assert heartbeats.ask(tmp_path / "absent", [1]) == {}

@@ -3,7 +3,7 @@ import math
 from ddpdoctor.figures import Lines, Table
 from ddpdoctor.report.html import sections_page
 from ddpdoctor.runs.figures import sections
-from ddpdoctor.runs.stored_run import Evaluation, Run, Step
+from ddpdoctor.runs.run_reader import Evaluation, Run, Step
 from ddpdoctor.runs.summary import summarize_all
 from tests.report.test_html import Parser
 

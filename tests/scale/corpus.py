@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from ddpdoctor.cli.imagined_job import usual_ranks
+from ddpdoctor.cli.launch_from_options import usual_ranks
 from ddpdoctor.launch import Imagined
 from ddpdoctor.model import Level
 from tests.support.expectations import Expected, as_expected, expectations
