@@ -56,7 +56,7 @@ assert "all_average" in names("core") and kind_of("all_average") is Kind.ALL
 assert "all_average" in OF_ONE_SIZE and "all_average" not in OF_TWO
 text = "import torch.distributed as dist\\n\\nvalue = dist.get_rank()\\ndist.all_average(value)\\nshow(value)\\n"
 Path("train.py").write_text(text)
-value = Program("train.py").expression_at(Where("train.py", 5), "value")
+value = Program("train.py").calls_at(Where("train.py", 5))[0].arguments[0]
 assert Origin.REDUCED in value.origins.kinds and Origin.RANK not in value.origins.kinds, value.origins
 print("known everywhere")
 """

@@ -10,7 +10,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.lines import JobLines
 from ddpdoctor.trace.loop_exits import loops_of
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.sync import LARGEST_STATISTIC, elements
+from ddpdoctor.trace.sync import carries_weights
 from ddpdoctor.unreached.decisions import steps_left_out
 from ddpdoctor.unreached.lines import UnreachedLines
 from ddpdoctor.unreached.sights import judge
@@ -98,7 +98,7 @@ def _gets_weights(recording: Recording) -> bool:
     return any(
         call.time > begun
         and "broadcast" in call.operation
-        and (call.weight_of or elements(call) > LARGEST_STATISTIC or "object" in call.operation)
+        and (carries_weights(call) or "object" in call.operation)
         for call in recording.collectives
     )
 

@@ -7,8 +7,8 @@ from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped, made_at, on_each_rank, shown_at
-from ddpdoctor.trace.sharded_parameters import sharded_keys
 from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_are_made_equal
+from ddpdoctor.trace.weights import sharded_keys
 
 
 class ParametersOutsideDdp(Check):

@@ -12,9 +12,8 @@ from ddpdoctor.fix.case import Project
 from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
 from ddpdoctor.fix.patches import patch_names
 from ddpdoctor.fix.propose import Proposal, proposals
-from ddpdoctor.fix.single import in_one_process
 from ddpdoctor.fix.source import Text
-from ddpdoctor.fix.verdict import Moved, Ran, Verdict, judge, key_of
+from ddpdoctor.fix.verdict import Moved, Ran, Verdict, add, judge, key_of
 from ddpdoctor.model import Change, Finding, Level, Patch
 from ddpdoctor.trace import Trace
 
@@ -25,6 +24,9 @@ MOST_RUNS = 12
 _ROUNDS = 3
 """How often a patch is extended by another, for what it brings to light."""
 _NOT_RUN = "it was not tried: too many patches"
+SAME = "a single process trains bit for bit as before"
+OTHER = "a single process trains with other numbers than before"
+EACH_OTHER = "a single process is not deterministic: two runs of the same code differ"
 
 
 @dataclass(frozen=True)
@@ -240,6 +242,32 @@ class Verifier:
         # A change of what another patch inserts is none of the file as it is.
         whole = all(change.line for change in changes)
         return Patch(title, diff, verdict.verified, verdict.told, tuple(changes) if whole else ())
+
+
+def in_one_process(verdict: Verdict, before: Trace, after: Trace, again: Callable[[], Trace]) -> Verdict:
+    """What came out of a run of all ranks, with what came out of one process before and after the change.
+
+    A script that does not work in one process anyway verifies nothing by it.
+
+    Args:
+        again: runs what was there before once more: a script without a seed trains with other numbers each time.
+    """
+    if before.broken:
+        return verdict
+    if after.broken:
+        return Verdict(False, f"the changed copy does not run in a single process: {after.broken}")
+    first, second = _losses(before), _losses(after)
+    if not first or not second:
+        return verdict
+    if first == second:
+        return add(verdict, SAME)
+    return add(verdict, OTHER if _losses(again()) == first else EACH_OTHER)
+
+
+def _losses(trace: Trace) -> list[str | None]:
+    """The digests of the losses of which gradients were taken, in their order."""
+    recordings = list(trace.recorded.values())
+    return [backward.loss for recording in recordings for backward in recording.backwards]
 
 
 def _inverse(lines: Mapping[int, int]) -> dict[int, int]:

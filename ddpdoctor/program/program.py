@@ -340,24 +340,6 @@ class Program:
                     sources[Source(Origin.CLOCK, name, (file.where(call),))] = None
         return Origins(tuple(sources))
 
-    def expression_at(self, where: Where, text: str | None = None) -> Expression | None:
-        """The expression with this text on a line; the first one on it without.
-
-        Args:
-            text: as :func:`ast.unparse` writes it.
-        """
-        file = self.file(where)
-        nodes = file.scopes if file else ()
-        found = (
-            node
-            for node in nodes
-            if isinstance(node, ast.expr)
-            and node.lineno == where.line
-            and (text is None or ast.unparse(node) == text)
-        )
-        node = min(found, key=lambda it: it.col_offset, default=None)
-        return Expression(self, file, node) if file is not None and node is not None else None
-
 
 def _counted(loop: Loop) -> set[str]:
     """The variables that a loop changes from turn to turn, by its head or in its body."""

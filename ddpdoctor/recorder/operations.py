@@ -78,6 +78,11 @@ def kind_of(name: str) -> Kind | None:
     return known.kind if known else None
 
 
+def gives_all(name: str) -> bool:
+    """Whether an operation gives a value to each rank of its group, as far as it is known."""
+    return kind_of(name) not in (Kind.TO_ONE, Kind.PAIR) and not name.endswith("barrier")
+
+
 def names(place: str) -> tuple[str, ...]:
     """The operations of ``core``, ``nn`` or ``functional``."""
     return tuple(operation.name for operation in OPERATIONS if place in operation.places)

@@ -15,8 +15,8 @@ from functools import cached_property
 from ddpdoctor.excuses import Excuse
 from ddpdoctor.model import Where
 from ddpdoctor.program import Condition, Exit, Expression, Origin, Program
-from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
+from ddpdoctor.recorder.operations import gives_all
 from ddpdoctor.trace.loop_exits import last_update, loops_of
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep
@@ -26,8 +26,6 @@ _SAME = 1e-3
 """Relative difference up to which two ranks have the same number: GPUs do not always sum in one order."""
 _MOST_STEPS = 32
 """In which values of a condition are compared."""
-_TO_ONE_RANK = ("reduce", "gather", "gather_object", "send", "recv", "isend", "irecv", "batch_isend_irecv")
-_WITHOUT_VALUES = ("barrier", "monitored_barrier")
 
 MAY_BE_OFF = Excuse(
     "a setting may keep it shut",
@@ -241,12 +239,8 @@ def _looked_at(
 def _exchanges(recording: Recording) -> bool:
     """Whether the script had a collective that gives something to all ranks, since the first training step."""
     began = next((event.time for event in recording.forwards if event.grad), math.inf)
-    return any(call.time >= began and _is_for_all(call) for call in recording.collectives)
-
-
-def _is_for_all(call: Collective) -> bool:
-    is_model = call.gradient_of is not None or call.weight_of is not None
-    return not is_model and call.operation not in (*_TO_ONE_RANK, *_WITHOUT_VALUES)
+    calls = (it for it in recording.collectives if it.gradient_of is None and it.weight_of is None)
+    return any(call.time >= began and gives_all(call.operation) for call in calls)
 
 
 def _differ(values: Iterable[float]) -> bool:

@@ -35,17 +35,19 @@ class Unreached:
     at: Where
     condition: str = ""
     """What would have had to be so, as it is written; empty where nothing stands in front of it."""
-    decided_at: Where | None = None
 
 
 def not_reached(recordings: Mapping[int, Recording]) -> list[Unreached] | None:
     """The lines of interest to which no rank came, in their order; None where it is not known of every line."""
+    search = _search(recordings)
+    return list(search.found())[:_MOST] if search else None
+
+
+def _search(recordings: Mapping[int, Recording]) -> _Search | None:
     job = JobLines.of(recordings)
     if job is None or not all(map(_is_complete, recordings.values())):
         return None
-    script = next(iter(recordings.values())).script
-    program = program_of(Where(script), recordings)
-    return list(_Search(program, job, recordings).found())[:_MOST]
+    return _Search(program_of(Where(next(iter(recordings.values())).script), recordings), job, recordings)
 
 
 def _is_complete(recording: Recording) -> bool:
@@ -141,14 +143,11 @@ class _Search:
             for condition in reversed(self._program.conditions(place)):
                 if condition.at.line in self._reached.get(condition.at.file, ()):
                     text = condition.test.text if condition.holds else f"not ({condition.test.text})"
-                    return Unreached(kind, what, where, text, condition.at)
+                    return Unreached(kind, what, where, text)
         return Unreached(kind, what, where)
 
 
 def reached_lines(recordings: Mapping[int, Recording]) -> Callable[[Where], bool] | None:
     """Whether a rank came to a line, or may have; None where it is not known of every line."""
-    job = JobLines.of(recordings)
-    if job is None or not all(map(_is_complete, recordings.values())):
-        return None
-    script = next(iter(recordings.values())).script
-    return _Search(program_of(Where(script), recordings), job, recordings).may_be_reached
+    search = _search(recordings)
+    return search.may_be_reached if search else None

@@ -34,7 +34,7 @@ Digests = Mapping[str, str | None]
 _SENDING = ("send", "isend", "batch_isend_irecv")
 _OFTEN = 2
 """Times that a script mixes weights from which it is no accident."""
-LARGEST_STATISTIC = 8
+_LARGEST_STATISTIC = 8
 """Numbers that a rank may send to another and that are no weights: losses, counts, a state."""
 
 
@@ -289,6 +289,11 @@ def elements(collective: Collective) -> int:
     return 0 if collective.shape is None else math.prod(collective.shape)
 
 
+def carries_weights(collective: Collective) -> bool:
+    """Whether it carries weights, or may: more numbers than a loss, a count or a state."""
+    return bool(collective.weight_of) or elements(collective) > _LARGEST_STATISTIC
+
+
 def last_backward(step: TrainingStep) -> float:
     """When it was; 0 where there was none."""
     return max((backward.time for backward in step.backwards), default=0.0)
@@ -339,10 +344,8 @@ def _equal_again(group: Group, update: Update) -> bool:
 
 def _hands_on_weights(recording: Recording) -> bool:
     """Whether the script, and no wrapper, may send weights: as tensors, or inside objects."""
-    return not recording.wrappers and any(
-        call.weight_of or elements(call) > LARGEST_STATISTIC or "object" in call.operation
-        for call in recording.collectives
-    )
+    calls = recording.collectives
+    return not recording.wrappers and any(carries_weights(it) or "object" in it.operation for it in calls)
 
 
 def _averages_weights(recording: Recording) -> bool:
@@ -391,7 +394,7 @@ def _mixes_weights(recording: Recording) -> bool:
             continue
         until = min((forward.time for forward in following.forwards), default=then.time)
         between = (call for call in recording.collectives if update.time < call.time < until)
-        if not any("object" in call.operation or elements(call) > LARGEST_STATISTIC for call in between):
+        if not any("object" in call.operation or carries_weights(call) for call in between):
             return False
         mixed += 1
     return mixed >= _OFTEN
@@ -400,6 +403,6 @@ def _mixes_weights(recording: Recording) -> bool:
 def _averages_with_some_ranks(recording: Recording) -> bool:
     """Whether it sends weights to one rank, or averages them with some, as gossip does: they may never be equal."""
     return not recording.wrappers and any(
-        (call.operation in _SENDING and elements(call) > LARGEST_STATISTIC) or (call.weight_of and call.group)
+        (call.operation in _SENDING and carries_weights(call)) or (call.weight_of and call.group)
         for call in recording.collectives
     )

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import StateLoad
-from ddpdoctor.recorder.events.training import ForwardWeights, GradientCall, Wrapper
+from ddpdoctor.recorder.events.training import Collective, ForwardWeights, GradientCall, Wrapper
 from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.sharded_parameters import sharded_keys
 from ddpdoctor.trace.sync import (
-    LARGEST_STATISTIC,
     Digests,
     Group,
     Update,
+    carries_weights,
     differing,
-    elements,
+    last_backward,
     updates,
     weights_are_made_equal,
 )
+from ddpdoctor.trace.training import TrainingStep
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,35 @@ def differences(group: Group) -> list[tuple[Wrapper | None, Difference]]:
     ]
     differences.append((None, first_difference(group, lambda key: key not in rest)))
     return [(wrapper, difference) for wrapper, difference in differences if difference]
+
+
+def sharded_keys(group: Group) -> frozenset[str]:
+    """Keys of what no wrapper knows, where ranks exchange activations on the way to the loss, so that each holds a part
+    of its own by design (experts, classes that ranks divide); else none."""
+    if not all(map(_exchanges_activations, group.values())):
+        return frozenset()
+    optimizers = on_each_rank(group, lambda recording: recording.optimizers)
+    return frozenset(key for _, optimizer in optimizers for key in optimizer.outside)
+
+
+def _exchanges_activations(recording: Recording) -> bool:
+    return any(_exchanges(step, wrapped=bool(recording.wrappers)) for step in recording.steps)
+
+
+def _exchanges(step: TrainingStep, *, wrapped: bool) -> bool:
+    last = last_backward(step)
+    return any(
+        collective.operation.startswith("all_to_all")
+        # Where nothing is wrapped, what is summed before a backward may be gradients of an earlier one.
+        or (wrapped and _sums_activations(collective))
+        for collective in step.collectives
+        if collective.time < last
+    )
+
+
+def _sums_activations(call: Collective) -> bool:
+    is_sum = call.operation in ("all_reduce", "reduce_scatter", "reduce_scatter_tensor")
+    return is_sum and carries_weights(call) and call.gradient_of is None and call.weight_of is None
 
 
 def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True) -> Difference | None:
@@ -167,7 +196,8 @@ def differences_at_forwards(recordings: Mapping[int, Recording]) -> list[Forward
     # The same wrapper on the ranks of one process group.
     for by_rank in by_key(wrappers, lambda wrapper: (wrapper.index, wrapper.ranks)):
         group = {rank: recordings[rank] for rank in by_rank}
-        sends = weights_are_made_equal(group) or any(map(_sends_tensors, group.values()))
+        calls = (call for recording in group.values() for call in recording.collectives)
+        sends = weights_are_made_equal(group) or any(map(carries_weights, calls))
         if len(group) > 1 and not sends:
             differences += _at_forwards(group, next(iter(by_rank.values())))
     return differences
@@ -188,11 +218,6 @@ def parts_not_sent(group: Group) -> list[ForwardDifference]:
         if last and apart.count(last) > 1 and set(apart) <= {(), last} and set(last) < parts:
             left.append(ForwardDifference(wrapper, rows[-1], last, None))
     return left
-
-
-def _sends_tensors(recording: Recording) -> bool:
-    """Whether collectives of the script carry more than statistics: weights, averaged at intervals perhaps."""
-    return any(call.weight_of or elements(call) > LARGEST_STATISTIC for call in recording.collectives)
 
 
 def _at_forwards(group: Group, wrapper: Wrapper) -> list[ForwardDifference]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.program import Origin, Program
+from ddpdoctor.program import Expression, Origin, Program
 
 RANK, OWN, CLOCK, RANDOM = Origin.RANK, Origin.OWN_DATA, Origin.CLOCK, Origin.RANDOM
 EQUAL, REDUCED, UNKNOWN, FILES = Origin.EQUAL, Origin.REDUCED, Origin.UNKNOWN, Origin.FILES
@@ -41,10 +41,13 @@ def kinds(folder: Path, code: str, **modules: str) -> set[Origin]:
     (line,) = (
         n for n, text in enumerate((folder / "train.py").read_text().splitlines(), 1) if "show(" in text
     )
-    text = (folder / "train.py").read_text().splitlines()[line - 1].partition("show(")[2].rpartition(")")[0]
-    expression = read.expression_at(Where(read.script, line), text)
-    assert expression is not None
-    return set(expression.origins.kinds) - {EQUAL}
+    return set(shown(read, line).origins.kinds) - {EQUAL}
+
+
+def shown(read: Program, line: int) -> Expression:
+    """What the call of ``show`` or ``print`` at a line is given."""
+    calls = read.calls_at(Where(read.script, line))
+    return next(call.arguments[0] for call in calls if call.text.startswith(("show(", "print(")))
 
 
 @pytest.mark.parametrize(
@@ -270,18 +273,14 @@ def test_what_a_run_called_resolves_what_the_text_does_not(
     script = tmp_path / "train.py"
     script.write_text("import torch\nfrom tools import mix\nloss = torch.rand(1)\nmix(loss)\nprint(loss)\n")
     read = Program(str(script), {(str(script), 4): [called]} if called else {})
-    expression = read.expression_at(Where(str(script), 5), "loss")
-    assert expression is not None
-    assert expression.origins.kinds == {expected}
+    assert shown(read, 5).origins.kinds == {expected}
 
 
 def test_a_source_tells_the_lines_on_the_way(tmp_path: Path) -> None:
     code = "def whoami():\n    return dist.get_rank()\nn = whoami()\nfirst = n == 0\nshow(first)\n"
     read = program(tmp_path, code)
     start = len(HEAD.splitlines())
-    expression = read.expression_at(Where(read.script, start + 5), "first")
-    assert expression is not None
-    source = expression.origins.of(RANK)
+    source = shown(read, start + 5).origins.of(RANK)
     assert source is not None
     assert source.name == "torch.distributed.get_rank"
     assert [it.line - start for it in source.path if it.line] == [2, 3, 4, 5]
@@ -294,8 +293,4 @@ def test_a_file_of_a_thousand_lines_is_read_within_a_second(tmp_path: Path) -> N
         for n in range(330)
     )
     read = program(tmp_path, LOADER + "total = 0.0\nfor x in loader:\n" + body + "show(total)\n")
-    expression = read.expression_at(
-        Where(read.script, len(Path(read.script).read_text().splitlines())), "total"
-    )
-    assert expression is not None
-    assert OWN in expression.origins.kinds
+    assert OWN in shown(read, len(Path(read.script).read_text().splitlines())).origins.kinds
