@@ -9,11 +9,10 @@ from ddpdoctor.recorder.events.training import DrawnBetween, Forward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.dataset_draws import generator_seed
+from ddpdoctor.trace.dataset_draws import generator_seed, shared_seed
 from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.seeds import shared_seed
 from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH_STEPS = 3

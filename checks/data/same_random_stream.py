@@ -7,9 +7,9 @@ from ddpdoctor.recorder.events.training import Draws, Forward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.dataset_draws import shared_seed
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.seeds import shared_seed
 from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH = 2

@@ -13,8 +13,7 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural, ranks_phrase, shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.clock_names import ClockName, named_by_clocks
-from ddpdoctor.trace.files import is_named, is_of_training
+from ddpdoctor.trace.files import ClockName, is_named, is_of_training, named_by_clocks
 from ddpdoctor.trace.happens_before import HappensBefore
 from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as

@@ -6,7 +6,7 @@ from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.exact import in_words, proof
+from ddpdoctor.trace.hook_gradients import in_words, proof
 from ddpdoctor.trace.instances import grouped
 from ddpdoctor.trace.sync import elements, replicas, updates
 from ddpdoctor.trace.training import TrainingStep

@@ -10,8 +10,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.updates import Exact, HookedGradient
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.exact import in_words, proof
-from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
+from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, in_words, multiples, numbers, proof
 from ddpdoctor.trace.instances import grouped, of_model
 from ddpdoctor.trace.joint_training import group_size
 from ddpdoctor.trace.sync import Group, replicas

@@ -9,8 +9,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.exact import in_words, proof
-from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
+from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, in_words, multiples, numbers, proof
 from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.joint_training import group_size
 from ddpdoctor.trace.recording import Recording

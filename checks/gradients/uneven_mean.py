@@ -8,7 +8,7 @@ from ddpdoctor.outliers import by_state
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import fold_ranks, plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.exact import in_words, proof
+from ddpdoctor.trace.hook_gradients import in_words, proof
 from ddpdoctor.trace.instances import by_key
 from ddpdoctor.trace.sync import last_backward, replicas, updates
 from ddpdoctor.trace.training import TrainingStep

@@ -8,9 +8,9 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.chosen_parts import chosen_part
 from ddpdoctor.trace.instances import of_model
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.source_causes import chosen_part
 
 _UNNEEDED = (
     r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"

@@ -30,7 +30,7 @@ from ddpdoctor.recorder.events.decode import Malformed, from_plain
 from ddpdoctor.redact import mask_files
 from ddpdoctor.text import listing
 from ddpdoctor.trace import LostHost, Trace
-from ddpdoctor.trace.numbers import NUMBERS
+from ddpdoctor.trace.record import NUMBERS
 
 DELIVERY_SECONDS = 120.0
 """After the end of a run on the host of rank 0, for the records of the others to arrive; and there for the verdict."""

@@ -15,7 +15,7 @@ from ddpdoctor.launch import Imagined
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.not_reached import Unreached, not_reached
-from ddpdoctor.trace.numbers import NUMBERS
+from ddpdoctor.trace.record import NUMBERS
 from ddpdoctor.trace.written import phrases, relative
 
 _MOST_FILES = 8

@@ -17,7 +17,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.launch import Imagined
 from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.text import shorten
-from ddpdoctor.trace.own_training import without_own_training
+from ddpdoctor.trace.joint_training import without_own_training
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.written import WouldWrite
 

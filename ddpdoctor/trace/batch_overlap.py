@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from ddpdoctor.model import Where
 from ddpdoctor.program import Expression, Origin, Program
 from ddpdoctor.recorder.events.training import Forward
-from ddpdoctor.trace.dataset_draws import OrderDraw, draw_before_part
+from ddpdoctor.trace.dataset_draws import OrderDraw, draw_before_part, shared_seed
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.seeds import shared_seed
 
 _MOST_LATER = 8
 """Batches by which one rank is behind another; ranks that begin far apart, and each read all, are further."""

@@ -17,8 +17,7 @@ from ddpdoctor.recorder.events.data import (
     WorkersStarted,
 )
 from ddpdoctor.recorder.events.training import CopyForward, Draws
-from ddpdoctor.trace.numbers import read_numbers
-from ddpdoctor.trace.record import Record
+from ddpdoctor.trace.record import Record, read_numbers
 from ddpdoctor.trace.training import TrainingStep
 
 

@@ -1,15 +1,18 @@
-"""The line that makes a dataset another one in each process: random numbers, a set's order, what a folder lists."""
+"""The line that makes a dataset another one in each process (random numbers, a set's order, what a folder lists), and
+which seed ranks have in common."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
 from ddpdoctor.model import Where
 from ddpdoctor.program import Expression, Origin, Program
 from ddpdoctor.program.known import FOLDERS, GENERATORS, SEEDS, draws, puts_in_order
+from ddpdoctor.recorder.patches.seeds import Seeded
+from ddpdoctor.trace.recording import Recording
 
 _SEEDED = ("generator", "random_state")
 """Arguments by which a draw is the same in every process."""
@@ -192,3 +195,22 @@ def _by_number(part: Expression) -> list[ast.expr]:
 
 def _is_modulo(node: ast.AST) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
+
+
+def shared_seed(recordings: Mapping[int, Recording], streams: Iterable[str], before: float) -> Seeded | None:
+    """The last call that seeded one of these streams before this time, the same on every rank; the first's.
+
+    Args:
+        streams: ``torch``, ``numpy`` or ``python``, the likeliest first.
+    """
+    for stream in streams:
+        seeds = [_last(recording, stream, before) for recording in recordings.values()]
+        first = seeds[0]
+        if first and first.at and all(seed is not None and seed.value == first.value for seed in seeds):
+            return first
+    return None
+
+
+def _last(recording: Recording, stream: str, before: float) -> Seeded | None:
+    seeds = reversed(recording.events(Seeded))
+    return next((seed for seed in seeds if seed.stream == stream and seed.time <= before), None)

@@ -20,7 +20,7 @@ from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import of_loader
 from ddpdoctor.trace.joint_training import averaging_group, dividing_groups, train_one_model, whole_group
-from ddpdoctor.trace.numbers import read_numbers
+from ddpdoctor.trace.record import read_numbers
 from ddpdoctor.trace.recording import Recording
 
 _Key: TypeAlias = tuple[object, ...]

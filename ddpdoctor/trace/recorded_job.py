@@ -26,7 +26,6 @@ from ddpdoctor.program.polls import poll_of
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import shorten
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.handled_exceptions import ends_its_work
 from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
@@ -37,8 +36,7 @@ from ddpdoctor.trace.loop_exits import (
     skippers,
 )
 from ddpdoctor.trace.new_groups import first_difference, groups_made, made_alone, out_of_order
-from ddpdoctor.trace.polling import awaited_path
-from ddpdoctor.trace.recorded_states import rank_states
+from ddpdoctor.trace.recorded_states import awaited_path, ends_its_work, rank_states
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, divergence, mismatch
 from ddpdoctor.trace.training import TrainingStep

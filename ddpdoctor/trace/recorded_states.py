@@ -1,16 +1,26 @@
-"""Where each rank of a job that stands still is: by its stack, by its record, or as one that has left."""
+"""Where each rank of a job that stands still is, by its stack, by its record, or as one that has left; what it looks
+for, and what it handles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import takewhile
+from pathlib import Path
 
+from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.place import ASYNCHRONOUS, OF_TWO, Place, PlaceKind, place_of
 from ddpdoctor.blame.rank_state import RankState
+from ddpdoctor.failures import VICTIM, says
+from ddpdoctor.model import Where
+from ddpdoctor.program import Program
+from ddpdoctor.program.handlers import Way, way_of
+from ddpdoctor.program.polls import Poll
+from ddpdoctor.recorder.events.files import FileEvent, FileRead, PathAsked
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.loop_exits import last_update, name_of
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
 
@@ -141,3 +151,80 @@ def _message(recording: Recording) -> Collective | None:
         return None
     peers = {message.peer for message in messages}
     return replace(messages[0], peer=peers.pop() if len(peers) == 1 else None)
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """The path that a rank looks at."""
+
+    path: str
+    by: int | None
+    """The rank that made it last; None where none did."""
+    made: Where | None
+    removed: bool
+    """Whether a rank has removed it since."""
+
+
+def awaited_path(rank: int, poll: Poll, recordings: Mapping[int, Recording]) -> Awaited | None:
+    """The file or folder that a rank looks at; None where its record names none."""
+    own = recordings.get(rank)
+    if own is None:
+        return None
+    seen: list[PathAsked | FileEvent | FileRead] = [*own.asked, *own.files, *own.events(FileRead)]
+    here = [event for event in seen if _is_in(event, poll)]
+    if not here:
+        return None
+    path = max(here, key=lambda event: event.time).path
+    events = [
+        (event.time + recording.clock, other, event)
+        for other, recording in recordings.items()
+        for event in recording.files
+        if event.path == path and not (other == rank and _is_in(event, poll))
+    ]
+    last = max(events, key=lambda it: it[0], default=None)
+    made = [it for it in events if it[2].action != "remove"]
+    by = max(made, key=lambda it: it[0], default=None)
+    removed = last is not None and last[2].action == "remove"
+    return Awaited(path, by[1] if by else None, by[2].at if by else None, removed)
+
+
+def _is_in(event: PathAsked | FileEvent | FileRead, poll: Poll) -> bool:
+    at = event.at
+    return at is not None and at.file == poll.at.file and at.line in poll.lines
+
+
+def ends_its_work(state: RankState, recording: Recording | None) -> bool:
+    """Whether the exception that a rank handles ended its work, and is not what it works on with, as one does that
+    finds no checkpoint."""
+    process = state.process
+    if process is None or process.handles is None or state.place is None:
+        return False
+    handled = process.handles
+    in_collective = state.place.kind in (PlaceKind.COLLECTIVE, PlaceKind.DESTROY)
+    if not in_collective or says(f"{handled.type}: {handled.message}", *VICTIM):
+        return False
+    inside = _since(process.stack, handled.holder)
+    if inside is None:
+        return False
+    way = way_of(handled.holder.file, handled.holder.line, handled.tried.line)
+    if way is Way.GOES_ON:
+        return True
+    update = last_update(recording) if recording else None
+    if way is not Way.MAY_END or update is None:
+        return False
+    loops = Program.holding(update, recording.script if recording else "").loops
+    trains = any(function(frame) == name_of(update) for frame in inside if is_of_script(frame))
+    came = any(loops.share_a_loop(update, where_of(frame)) for frame in handled.frames)
+    return came and not trains and loops.is_behind(update, where_of(handled.holder))
+
+
+def _since(stack: Sequence[Frame], holder: Frame) -> Sequence[Frame] | None:
+    """The frames below the one that handles it; None where that is not on the stack."""
+    position = next((number for number, frame in enumerate(stack) if _same(frame, holder)), None)
+    return None if position is None else stack[position + 1 :]
+
+
+def _same(frame: Frame, other: Frame) -> bool:
+    """Whether two looks, which name files and functions in ways of their own, saw one place."""
+    name = Path(frame.file).name == Path(other.file).name
+    return name and frame.line == other.line and function(frame) == function(other)

@@ -10,7 +10,7 @@ import pytest
 from ddpdoctor.nodes import parcel
 from ddpdoctor.nodes.parcel import Damaged, pack, unpack
 from ddpdoctor.recorder.events.data import Integers
-from ddpdoctor.trace.numbers import NUMBERS, is_missing, read_numbers
+from ddpdoctor.trace.record import NUMBERS, is_missing, read_numbers
 
 
 def test_files_arrive_as_they_were(tmp_path: Path) -> None:

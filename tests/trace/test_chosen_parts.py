@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from ddpdoctor.trace.chosen_parts import chosen_part
+from ddpdoctor.trace.source_causes import chosen_part
 
 CHOSEN = {
     "experts by token": """

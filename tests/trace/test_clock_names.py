@@ -6,7 +6,7 @@ import pytest
 
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter
-from ddpdoctor.trace.clock_names import named_by_clocks
+from ddpdoctor.trace.files import named_by_clocks
 from ddpdoctor.trace.record import Record
 from tests.support.recordings import recording, replace
 

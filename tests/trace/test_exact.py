@@ -1,7 +1,7 @@
 import pytest
 
 from ddpdoctor.recorder.events.updates import Exact
-from ddpdoctor.trace.exact import in_words, proof
+from ddpdoctor.trace.hook_gradients import in_words, proof
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from array import array
 
 from ddpdoctor.recorder.events.data import Integers
-from ddpdoctor.trace.numbers import read_numbers
+from ddpdoctor.trace.record import read_numbers
 
 
 def test_each_way_to_describe_them(tmp_path):
