@@ -19,8 +19,6 @@ from ddpdoctor.unreached.lines import UnreachedLines
 from ddpdoctor.unreached.sights import judge
 from ddpdoctor.unreached.state import left_out
 
-NOT_DONE = ("max", "num", "total", "best", "per_")
-"""Words by which a checkpoint's epoch is not the one that it was saved in."""
 KINDS = ("optimizer", "scheduler", "scaler")
 """What has a state of its own."""
 
@@ -95,7 +93,7 @@ class ResumeIncomplete(Check):
 
     def _begins_again(self, again: Mapping[int, "Resume"]) -> Finding:
         resume = next(iter(again.values()))
-        epoch = _epoch(resume.load.numbers)
+        epoch = resume.epoch
         return self.fail(
             f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} "
             f"of {files([resume.load.path])}",
@@ -118,7 +116,7 @@ class ResumeIncomplete(Check):
 
     def _repeats(self, repeated: Mapping[int, "Resume"]) -> Finding:
         resume = next(iter(repeated.values()))
-        epoch = _epoch(resume.load.numbers)
+        epoch = resume.epoch
         return self.fail(
             f"{ranks_phrase(repeated)} train on epoch {epoch} again after resuming from {files([resume.load.path])}",
             ranks=tuple(repeated),
@@ -149,6 +147,8 @@ class Resume:
     """The first training pass after it, where that has the epoch again that was done before it was saved."""
     beside: tuple[str, ...] = ()
     """The other files that hold the missing states, where the script saves several at once."""
+    epoch: int = 0
+    """Of the checkpoint, as far as its numbers tell."""
     samplers_are_told: bool = True
     """Whether samplers tell which epoch a pass has, and not the script's own variable."""
 
@@ -181,40 +181,60 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
             continue
         held = [kind for kind in KINDS if kind in load.states or kind in beside.values()]
         new = _stepped_before(recording, math.inf) - _stepped_before(recording, load.begin)
+        goes_on, follow = _first_pass(recording, load), _following_epochs(load, saves)
+        epoch = int(min((load.numbers[name] for name in follow), default=0))
+        next_epoch = _is_next(load, goes_on)
+        counts_on = next_epoch or _was_restarted(recording) or _counts_on(recording, load, first)
         if (
-            "module" in kinds
-            and not _has_other_parts(recording, restored, new)
-            and (
-                held
-                or _epoch(load.numbers)
-                or _was_restarted(recording)
-                or _counts_on(recording, load, first)
-            )
-            and new
-            and (kinds & set(KINDS) or _saves_there(saves, load))
+            "module" not in kinds
+            or not new
+            or _has_other_parts(recording, restored, new)
+            or not (held or epoch or counts_on)
+            or not (kinds & set(KINDS) or _saves_there(saves, load))
         ):
-            missing = tuple(kind for kind in held if kind not in kinds)
-            goes_on = _first_pass(recording, load)
-            unsaved = (
-                None if "optimizer" in {*held, *kinds} else _unsaved(recording, load, goes_on, new, first)
-            )
-            begun = (
-                None if unsaved or "scheduler" in {*held, *kinds} else _begun_again(recording, kinds, first)
-            )
-            again, repeated = _again(load, goes_on), _repeated(recording, load, goes_on, saves, kinds)
-            samplers_are_told = _samplers_are_told(recording)
-            files_of_missing = tuple(path for path, kind in beside.items() if kind in missing)
-            return Resume(
-                load,
-                restored,
-                missing,
-                again,
-                unsaved or begun,
-                repeated,
-                files_of_missing,
-                samplers_are_told,
-            )
+            continue
+        missing = tuple(kind for kind in held if kind not in kinds)
+        is_whole = "optimizer" in {*held, *kinds}
+        unsaved = _unsaved(recording, new) if counts_on and not is_whole else None
+        has_schedule = unsaved or "scheduler" in {*held, *kinds}
+        begun = None if has_schedule else _begun_again(recording, kinds, first)
+        return Resume(
+            load,
+            restored,
+            missing,
+            again=_again(goes_on) if epoch else None,
+            unsaved=unsaved or begun,
+            repeated=_repeated(recording, load, goes_on, saves, follow, kinds),
+            beside=tuple(path for path, kind in beside.items() if kind in missing),
+            epoch=epoch,
+            samplers_are_told=_samplers_are_told(recording),
+        )
     return None
+
+
+def _is_next(load: Load, first: Pass | None) -> bool:
+    """Whether the first pass after a load has the epoch of one of its numbers, or the one behind."""
+    epoch = first.sampler.epoch if first and first.sampler else None
+    return bool(epoch) and any(
+        number > 0 and epoch in (number, number + 1) for number in load.numbers.values()
+    )
+
+
+def _following_epochs(load: Load, saves: Sequence[tuple[Recording, Save]]) -> list[str]:
+    """The numbers of a checkpoint that are its epoch, or the next: in each save like it in a known epoch."""
+    alike = [(writer, save) for writer, save in saves if set(save.entries) == set(load.entries)]
+    known = [(save, epoch) for writer, save in alike if (epoch := _epoch_at(writer, save)) is not None]
+    return [
+        name
+        for name in load.numbers
+        if known and all(save.numbers.get(name) in (epoch, epoch + 1) for save, epoch in known)
+    ]
+
+
+def _epoch_at(writer: Recording, save: Save) -> float | None:
+    """The epoch of the training pass in or behind which a checkpoint was saved."""
+    before = [pass_ for pass_ in writer.training_passes if pass_.begin < save.begin]
+    return _epoch_of(writer, before[-1]) if before else None
 
 
 def _has_other_parts(recording: Recording, restored: Sequence[StateLoad], new: set[int]) -> bool:
@@ -312,25 +332,14 @@ def _first_pass(recording: Recording, load: Load) -> Pass | None:
     return next((pass_ for pass_ in recording.training_passes if pass_.begin > load.begin), None)
 
 
-def _again(load: Load, first: Pass | None) -> Pass | None:
-    """The first training pass after the load, where its sampler is at epoch 0 and the checkpoint was not."""
-    if first is None or first.sampler is None or not _epoch(load.numbers):
-        return None
-    return first if first.sampler.shuffle and first.sampler.epoch == 0 else None
+def _again(first: Pass | None) -> Pass | None:
+    """The first training pass after the load, where its sampler is at epoch 0."""
+    shuffles = first is not None and first.sampler is not None and first.sampler.shuffle
+    return first if shuffles and first and first.sampler and first.sampler.epoch == 0 else None
 
 
-def _unsaved(
-    recording: Recording, load: Load, goes_on: Pass | None, new: set[int], first: float
-) -> str | None:
-    """The class of a new optimizer that keeps a state, where training goes on from the checkpoint.
-
-    It does where the epochs are the next, or a count of the script's, and where torchrun started the ranks again after
-    a failure.
-    """
-    epoch, sampler = _epoch(load.numbers), goes_on.sampler if goes_on else None
-    next_epoch = sampler is not None and epoch and sampler.epoch in (epoch, epoch + 1)
-    if not next_epoch and not _was_restarted(recording) and not _counts_on(recording, load, first):
-        return None
+def _unsaved(recording: Recording, new: set[int]) -> str | None:
+    """The class of a new optimizer that keeps a state."""
     stateful = {
         update.optimizer
         for step in recording.steps
@@ -361,26 +370,24 @@ def _repeated(
     load: Load,
     first: Pass | None,
     saves: Sequence[tuple[Recording, Save]],
+    follow: Sequence[str],
     restored: Collection[str],
 ) -> Pass | None:
     """The first training pass after the load, where saves of this script show that its epoch was done before."""
-    epoch = _epoch(load.numbers)
-    if first is None or first.sampler is None or _epoch_of(recording, first) != epoch:
-        return None
+    epoch = _epoch_of(recording, first) if first and first.sampler else None
     # Epoch 0 is also that of another training.
-    if not epoch and not ("optimizer" in restored and _tells_epoch(load.numbers)):
+    if epoch is None or not (epoch or "optimizer" in restored):
         return None
-    return first if any(_saved_when_done(recording, save, load) for recording, save in saves) else None
+    names = [name for name in follow if load.numbers[name] == epoch]
+    alike = ((writer, save) for writer, save in saves if set(save.entries) == set(load.entries))
+    return first if any(_saved_when_done(writer, save, names) for writer, save in alike) else None
 
 
-def _saved_when_done(recording: Recording, save: Save, load: Load) -> bool:
-    """Whether a save like the one that was loaded holds the number of the epoch that had ended before it."""
-    before = [pass_ for pass_ in recording.training_passes if pass_.begin < save.begin]
-    if not before or set(save.entries) != set(load.entries) or not _tells_epoch(save.numbers):
-        return False
-    last = before[-1]
-    ended = last.end is not None and last.end <= save.begin
-    return ended and last.sampler is not None and _epoch_of(recording, last) == _epoch(save.numbers)
+def _saved_when_done(writer: Recording, save: Save, names: Sequence[str]) -> bool:
+    """Whether a save holds, as one of these numbers, that of the epoch that had ended before it."""
+    before = [pass_ for pass_ in writer.training_passes if pass_.begin < save.begin]
+    ended = bool(before) and before[-1].end is not None and before[-1].end <= save.begin
+    return ended and _epoch_at(writer, save) in [save.numbers[name] for name in names]
 
 
 def _samplers_are_told(recording: Recording) -> bool:
@@ -405,20 +412,3 @@ def _epoch_of(recording: Recording, pass_: Pass) -> float | None:
         if event.at is not None and (event.at.function, name) in counted
     }
     return values.pop() if len(values) == 1 else None
-
-
-def _tells_epoch(numbers: Mapping[str, float]) -> bool:
-    return bool(_epochs(numbers))
-
-
-def _epoch(numbers: Mapping[str, float]) -> int:
-    """The epoch in which a checkpoint was saved, as far as it tells; 0 where it does not."""
-    return int(max(_epochs(numbers), default=0))
-
-
-def _epochs(numbers: Mapping[str, float]) -> list[float]:
-    return [
-        value
-        for name, value in numbers.items()
-        if "epoch" in name.lower() and not any(word in name.lower() for word in NOT_DONE)
-    ]
