@@ -13,13 +13,17 @@ from ddpdoctor.blame.wording import doing
 from ddpdoctor.figures import Row, Span, Strips, Tone, chosen, of_many, side_by_side
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
-from ddpdoctor.recorder.events.training import Backward, Collective
+from ddpdoctor.recorder.events.files import Load, Save
+from ddpdoctor.recorder.events.training import Backward, Collective, Forward
+from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import duration
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recorded_states import open_call
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.step_times import own_time, paced_steps
+from ddpdoctor.trace.timeline import Slice, slices
 from ddpdoctor.trace.training import TrainingStep
 
 LEGEND = (
@@ -52,9 +56,7 @@ def timeline(trace: Trace, job: HangAnalysis | None, culprits: Sequence[int]) ->
     recordings = trace.recorded
     shown = chosen(sorted(recordings), culprits)
     waits = _waits(recordings)
-    spans = {
-        rank: list(_shift(_spans(recordings[rank], waits[rank]), recordings[rank].clock)) for rank in shown
-    }
+    spans = {rank: list(_spans(recordings[rank], waits[rank])) for rank in shown}
     if not any(spans.values()):
         return None
     begin, first = _begin(spans.values()), min(span.begin for row in spans.values() for span in row)
@@ -174,83 +176,43 @@ def _waits(recordings: Mapping[int, Recording]) -> dict[int, dict[int, float]]:
 
 
 def _spans(recording: Recording, waits: Mapping[int, float]) -> Iterator[Span]:
-    """What a rank did, on its own clock; what lies inside something else comes after it."""
-    begin = next(iter(recording.groups), None)
+    """What a rank did; what lies inside something else comes after it."""
+    begin, clock = next(iter(recording.groups), None), recording.clock
     if begin is not None and recording.exit is not None:
-        yield Span(begin.time, recording.exit.time, Tone.OTHER, "the script's other code", _FAINT)
-    for pass_ in recording.passes:
-        if pass_.training or pass_.evaluation:
-            tone = Tone.WORK if pass_.training else Tone.EVALUATION
-            end = recording.last if pass_.end is None else pass_.end
-            kind = "training" if pass_.training else "evaluation"
-            about = f"pass over loader {pass_.loader}, {kind}, {pass_.drawn} batches{_at(pass_.at)}"
-            yield Span(pass_.begin, end, tone, about, _FAINT if pass_.training else 1.0)
-    for step in recording.steps:
-        yield from _step(step, waits)
-    if recording.trailing:
-        yield from _parts_of(recording.trailing, waits)
-    for forward in recording.evaluation_forwards:
-        about = f"forward without autograd{_at(forward.at)}"
-        yield Span(forward.time, forward.time + forward.seconds, Tone.EVALUATION, about)
-    known = {
-        id(call): call
-        for call in (*recording.collectives, *(c for s in recording.steps for c in s.collectives))
-    }
-    for call in known.values():
-        yield from _collective(call, waits, recording.last)
-    for files, what in ((recording.saves, "saves"), (recording.loads, "loads")):
-        for file in files:
-            end = recording.last if file.end is None else file.end
-            yield Span(
-                file.begin,
-                end,
-                Tone.FILES,
-                f"{what} a checkpoint, {duration(end - file.begin)}{_at(file.at)}",
-            )
+        end = recording.exit.time + clock
+        yield Span(begin.time + clock, end, Tone.OTHER, "the script's other code", _FAINT)
+    for it in slices(recording):
+        if (shown := _shown(it)) and it.end is not None:
+            (tone, about, shade), waited = shown, waits.get(id(it.event), 0.0)
+            if waited == 0 or waited < it.end - it.begin:
+                yield Span(it.begin, it.end - waited, tone, about, shade)
+            if waited > 0:
+                waiting = f"{about}, of which {duration(waited)} waiting for other ranks"
+                yield Span(it.end - waited, it.end, Tone.WAIT, waiting)
 
 
-def _step(step: TrainingStep, waits: Mapping[int, float]) -> Iterator[Span]:
-    parts = list(_parts_of(step, waits))
-    waited = step.phases.get("data", 0.0)
-    if parts and waited > 0 and len(step.backwards) == 1:  # of several micro-batches only the sum is known
-        begin = min(part.begin for part in parts)
-        yield Span(
-            begin - waited, begin, Tone.DATA, f"waits for a batch, {duration(waited)}, step {step.index}"
-        )
-    yield from parts
-    for update in step.optimizer_steps:
-        about = f"optimizer's step {step.index}, {duration(update.seconds)}{_at(update.at)}"
-        yield Span(update.time, update.time + update.seconds, Tone.WORK, about)
-
-
-def _parts_of(step: TrainingStep, waits: Mapping[int, float]) -> Iterator[Span]:
-    for forward in step.forwards:
-        about = f"forward, step {step.index}, {duration(forward.seconds)}{_at(forward.at)}"
-        yield Span(forward.time, forward.time + forward.seconds, Tone.WORK, about)
-    for backward in step.backwards:
-        about = f"backward, step {step.index}, {duration(backward.seconds)}{_at(backward.at)}"
-        yield from _waited(backward, waits, Tone.WORK, about)
-
-
-def _collective(call: Collective, waits: Mapping[int, float], last: float) -> Iterator[Span]:
-    if not call.ended:
-        yield Span(call.time, last, Tone.WAIT, f"{call.operation} did not end{_at(call.at)}")
-        return
-    about = f"{call.operation}, {duration(call.seconds)}{_at(call.at)}"
-    yield from _waited(call, waits, Tone.COLLECTIVE, about)
-
-
-def _waited(
-    event: Backward | Collective, waits: Mapping[int, float], tone: Tone, about: str
-) -> Iterator[Span]:
-    """An event, of which the last part was waiting for others."""
-    end, waited = event.time + event.seconds, waits.get(id(event), 0.0)
-    if waited < event.seconds:
-        yield Span(event.time, end - waited, tone, about)
-    if waited > 0:
-        yield Span(
-            end - waited, end, Tone.WAIT, f"{about}, of which {duration(waited)} waiting for other ranks"
-        )
+def _shown(it: Slice) -> tuple[Tone, str, float] | None:
+    """How the timeline shows something; None of what it does not."""
+    event, took = it.event, duration((it.end or it.begin) - it.begin)
+    at, shown = _at(getattr(event, "at", None)), None
+    match event:
+        case Pass() if event.training:
+            shown = Tone.WORK, f"pass over loader {event.loader}, training, {event.drawn} batches{at}"
+        case Pass() if event.evaluation:
+            shown = Tone.EVALUATION, f"pass over loader {event.loader}, evaluation, {event.drawn} batches{at}"
+        case Forward() if it.step is None:
+            shown = Tone.EVALUATION, f"forward without autograd{at}"
+        case Forward() | Backward() | OptimizerStep():
+            name = "optimizer's step" if isinstance(event, OptimizerStep) else f"{it.name}, step"
+            shown = Tone.WORK, f"{name} {it.step}, {took}{at}"
+        case Collective():
+            done = Tone.COLLECTIVE, f"{event.operation}, {took}{at}"
+            shown = done if event.ended else (Tone.WAIT, f"{event.operation} did not end{at}")
+        case Save() | Load():
+            shown = Tone.FILES, f"{it.name}s a checkpoint, {took}{at}"
+        case None if it.track == "data":
+            shown = Tone.DATA, f"waits for a batch, {took}, step {it.step}"
+    return (*shown, _FAINT if isinstance(event, Pass) and event.training else 1.0) if shown else None
 
 
 def _rank_state(
@@ -267,11 +229,6 @@ def _rank_state(
     last = call.time + recording.clock if call else known
     tone = Tone.BAD if rank in culprits else Tone.WAIT if state.waits else Tone.OTHER
     return Span(last, end, tone, f"rank {rank} {doing(state)}")
-
-
-def _shift(spans: Iterable[Span], clock: float) -> Iterator[Span]:
-    for span in spans:
-        yield Span(span.begin + clock, span.end + clock, span.tone, span.about, span.shade)
 
 
 def _cut(spans: Sequence[Span], begin: float, length: float, rows: int, total: int) -> Iterator[Span]:

@@ -41,6 +41,10 @@ class Slice:
     begin: float
     end: float | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+    event: Any = None
+    """What it shows; None of what is put together."""
+    step: int | None = None
+    """The training step that it is a part of."""
 
 
 def write(trace: Trace, file: Path) -> None:
@@ -73,7 +77,7 @@ def _rank(
     yield _meta("process_name", rank, name=f"rank {rank}{f' on {host}' if host else ''}")
     yield _meta("process_sort_index", rank, sort_index=rank)
     last = recording.last + recording.clock if recording else 0.0
-    recorded = _recorded(recording) if recording else ()
+    recorded = slices(recording) if recording else ()
     flown = (_flown(call) for call in calls(dump)) if dump else ()
     lanes = _Lanes(rank)
     for slice_ in chain(recorded, flown):
@@ -128,10 +132,10 @@ class _Lanes:
         return {**event, "ph": "i", "s": "t"} if end is None else {**event, "ph": "X", "dur": end - begin}
 
 
-def _recorded(recording: Recording) -> Iterable[Slice]:
+def slices(recording: Recording) -> Iterable[Slice]:
     """What our recorder saw, in the order of begins, the longer first where two begin at once."""
     last = recording.last
-    slices = [
+    every = [
         *chain.from_iterable(_step(step, recording) for step in recording.steps),
         *_parts(recording.trailing),
         *(_forward(forward, "evaluation forward") for forward in recording.evaluation_forwards),
@@ -141,8 +145,8 @@ def _recorded(recording: Recording) -> Iterable[Slice]:
         *(_file("load", load, last) for load in recording.loads),
         *_moments(recording),
     ]
-    slices.sort(key=lambda it: (it.begin, -(it.end or it.begin)))
-    return (_shift(slice_, recording.clock) for slice_ in slices)
+    every.sort(key=lambda it: (it.begin, -(it.end or it.begin)))
+    return (_shift(slice_, recording.clock) for slice_ in every)
 
 
 def _shift(slice_: Slice, clock: float) -> Slice:
@@ -151,36 +155,37 @@ def _shift(slice_: Slice, clock: float) -> Slice:
 
 
 def _step(step: TrainingStep, recording: Recording) -> Iterator[Slice]:
-    inside = list(_parts(step))
+    inside, number = list(_parts(step)), step.index
     names = {optimizer.index: optimizer.name for optimizer in recording.optimizers}
     for update in step.optimizer_steps:
         name = f"{names.get(update.optimizer, 'optimizer')}.step"
         end = update.time + update.seconds
-        inside.append(Slice("training", name, update.time, end, {"at": _at(update.at)}))
+        inside.append(Slice("training", name, update.time, end, {"at": _at(update.at)}, update, number))
     if inside:
         begin, end = min(part.begin for part in inside), max(part.end or part.begin for part in inside)
         phases = {f"{name} (s)": seconds for name, seconds in step.phases.items()}
-        yield Slice("training", f"step {step.index}", begin, end, phases)
+        yield Slice("training", f"step {number}", begin, end, phases)
         waited = step.phases.get("data", 0.0)
         if waited > 0 and len(step.backwards) == 1:  # of several micro-batches only the sum is known
-            yield Slice("data", "wait for a batch", begin - waited, begin)
+            yield Slice("data", "wait for a batch", begin - waited, begin, step=number)
     yield from inside
 
 
 def _parts(step: TrainingStep | None) -> Iterator[Slice]:
     if step is not None:
-        yield from (_forward(forward, "forward") for forward in step.forwards)
-        yield from (_backward(backward) for backward in step.backwards)
+        yield from (_forward(forward, "forward", step.index) for forward in step.forwards)
+        yield from (_backward(backward, step.index) for backward in step.backwards)
 
 
-def _forward(forward: Forward, name: str) -> Slice:
+def _forward(forward: Forward, name: str, step: int | None = None) -> Slice:
     about = {"at": _at(forward.at), "batch": forward.batch, "wrapper": forward.wrapper}
-    return Slice("training", name, forward.time, forward.time + forward.seconds, about)
+    return Slice("training", name, forward.time, forward.time + forward.seconds, about, forward, step)
 
 
-def _backward(backward: Backward) -> Slice:
+def _backward(backward: Backward, step: int) -> Slice:
     about = {"at": _at(backward.at), "averages": bool(backward.reduced), "collectives": backward.collectives}
-    return Slice("training", "backward", backward.time, backward.time + backward.seconds, about)
+    end = backward.time + backward.seconds
+    return Slice("training", "backward", backward.time, end, about, backward, step)
 
 
 def _collectives(recording: Recording) -> Iterable[Collective]:
@@ -199,7 +204,7 @@ def _collective(call: Collective, last: float) -> Slice:
         "ended": call.ended,
     }
     end = call.time + call.seconds if call.ended else last
-    return Slice("collectives", call.operation, call.time, end, about)
+    return Slice("collectives", call.operation, call.time, end, about, call)
 
 
 def _pass(pass_: Pass, last: float) -> Slice:
@@ -211,12 +216,14 @@ def _pass(pass_: Pass, last: float) -> Slice:
         "waited (s)": pass_.wait,
         "ended": pass_.ended,
     }
-    return Slice("data", f"{what} over loader {pass_.loader}", pass_.begin, pass_.end or last, about)
+    end = last if pass_.end is None else pass_.end
+    return Slice("data", f"{what} over loader {pass_.loader}", pass_.begin, end, about, pass_)
 
 
 def _file(action: str, event: Save | Load, last: float) -> Slice:
     about = {"at": _at(event.at), "path": event.path or "a buffer"}
-    return Slice("files", action, event.begin, event.end or last, about)
+    end = last if event.end is None else event.end
+    return Slice("files", action, event.begin, end, about, event)
 
 
 def _moments(recording: Recording) -> Iterator[Slice]:
