@@ -283,45 +283,13 @@ ENDS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit", "os.
 """Functions that do not return."""
 
 _PURE = (
-    *(
-        "builtins.",
-        "math.",
-        "cmath.",
-        "numpy.",
-        "statistics.",
-        "operator.",
-        "itertools.",
-        "collections.",
-        "functools.",
-    ),
-    *(
-        "torch.",
-        "torchvision.",
-        "json.",
-        "copy.",
-        "os.path.",
-        "pathlib.",
-        "string.",
-        "re.",
-        "decimal.",
-        "fractions.",
-    ),
-    *(
-        "datetime",
-        "argparse.",
-        "dataclasses.",
-        "typing.",
-        "types.",
-        "contextlib.",
-        "torchmetrics.functional.",
-    ),
+    *("builtins.", "math.", "cmath.", "numpy.", "statistics.", "operator.", "itertools.", "collections."),
+    *("functools.", "torch.", "torchvision.", "json.", "copy.", "os.path.", "pathlib.", "string.", "re."),
+    *("decimal.", "fractions.", "datetime", "argparse.", "dataclasses.", "typing.", "types."),
+    *("contextlib.", "torchmetrics.functional."),
 )
 _NOT_PURE = (
-    "torch.distributed.",
-    "torch.load",
-    "torch.hub.",
-    "builtins.input",
-    "builtins.eval",
+    *("torch.distributed.", "torch.load", "torch.hub.", "builtins.input", "builtins.eval"),
     "builtins.getattr",
 )
 
@@ -359,17 +327,8 @@ PLACES = frozenset({"device", "device_ids", "output_device", "map_location", "pi
 """Arguments that say so."""
 CHANGES = frozenset(
     {
-        *(
-            "append",
-            "extend",
-            "insert",
-            "add",
-            "update",
-            "setdefault",
-            "appendleft",
-            "extendleft",
-            "__setitem__",
-        ),
+        *("append", "extend", "insert", "add", "update", "setdefault", "appendleft", "extendleft"),
+        "__setitem__",
     }
 )
 """Methods of Python's containers that put in what they are given; torch's end with ``_``."""

@@ -304,5 +304,6 @@ def _place_since(recording: Recording) -> Where | None:
 
 
 def open_call(recording: Recording) -> Collective | None:
-    """The collective that it was seen to begin and not to end."""
-    return next((collective for collective in recording.collectives if not collective.ended), None)
+    """The collective that it has begun last and not ended."""
+    begun = (collective for collective in recording.collectives if not collective.ended)
+    return max(begun, key=lambda collective: collective.time, default=None)

@@ -20,7 +20,7 @@ from ddpdoctor.program.polls import Poll
 from ddpdoctor.recorder.events.files import FileEvent, FileRead, PathAsked
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.loop_exits import last_update, name_of
+from ddpdoctor.trace.loop_exits import last_update, name_of, open_call
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
 
@@ -135,12 +135,6 @@ def _recorded_place(recording: Recording) -> Place | None:
         if not wrapper.ready and wrapper.failed is None:
             return Place(PlaceKind.WRAP, "the constructor of DistributedDataParallel", wrapper.at)
     return None
-
-
-def open_call(recording: Recording) -> Collective | None:
-    """The collective that a rank has begun and not ended."""
-    begun = [collective for collective in recording.collectives if not collective.ended]
-    return max(begun, key=lambda collective: collective.time, default=None)
 
 
 def _message(recording: Recording) -> Collective | None:

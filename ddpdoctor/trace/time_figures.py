@@ -20,7 +20,7 @@ from ddpdoctor.text import duration
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.recorded_states import open_call
+from ddpdoctor.trace.loop_exits import open_call
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.step_times import own_time, paced_steps
 from ddpdoctor.trace.timeline import Slice, slices
