@@ -32,7 +32,7 @@ class Imports(Nodes):
         """How the file may write this name, by the imports that it has; an import is added where it takes one.
 
         Args:
-            target: the full name, such as ``torch.distributed.barrier``.
+            target: the full name, such as ``torch.distributed.barrier``; or a module, such as ``os``.
         """
         names = self.bound()
         parent, _, last = target.rpartition(".")
@@ -48,8 +48,8 @@ class Imports(Nodes):
                 rest.count(".") == 0 or parent in (DIST, f"{DIST}.{rest.partition('.')[0]}")
             ):
                 return local + target[len(full) :]
-        if parent == "torch":
-            self._import_statement("import torch")
+        if parent in ("", "torch"):
+            self._import_statement(f"import {parent or target}")
             return target
         if parent == DIST and "dist" not in names and not self._is_variable("dist"):
             self._import_statement(f"import {DIST} as dist")
@@ -59,14 +59,6 @@ class Imports(Nodes):
 
     def _is_variable(self, name: str) -> bool:
         return any(node.id == name for node in self.all(ast.Name))
-
-    def use_module(self, name: str) -> str:
-        """How the file may write the name of a module of the standard library, which is imported where it is not."""
-        for local, full in self.bound().items():
-            if full == name:
-                return local
-        self._import_statement(f"import {name}")
-        return name
 
     def import_name(self, parent: str, name: str) -> None:
         """Import a name from a module, beside what is imported from there."""

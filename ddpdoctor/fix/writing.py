@@ -32,7 +32,7 @@ class Source(Reading):
         """The condition for rank 0, as it can be written here: before the group is initialized, by the variable."""
         inits = self.calls(INIT)
         if any(self.scope(call) is self.scope(at) and at.lineno < call.lineno for call in inits):
-            return f'{self.use_module("os")}.environ.get("RANK", "0") == "0"'
+            return f'{self.use("os")}.environ.get("RANK", "0") == "0"'
         for call in self.file.calls:  # a function of the script's own
             if dotted(call.func) and not arguments(call) and self.tells_rank_0(call):
                 return str(self.code(call))
@@ -51,7 +51,7 @@ class Source(Reading):
             return f"{name} == 0"
         if self.calls(*SPAWNS):
             raise CannotPatch("it is not known which rank is the first of its host")
-        return f'{self.use_module("os")}.environ.get("LOCAL_RANK", "0") == "0"'
+        return f'{self.use("os")}.environ.get("LOCAL_RANK", "0") == "0"'
 
     def barrier(self) -> str:
         """A barrier, as the file may write it."""

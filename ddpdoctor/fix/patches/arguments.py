@@ -88,7 +88,7 @@ class Arguments:
         for old, new in self.instead.items():
             if source.means(call.func, old):
                 module, _, function = new.rpartition(".")
-                source.replace(call.func, f"{source.use_module(module)}.{function}")
+                source.replace(call.func, f"{source.use(module)}.{function}")
         return True
 
     def _replace(self, source: Source, value: Node) -> bool:

@@ -87,7 +87,7 @@ def visible_devices(case: Case) -> str:
 def gpu_of_rank(case: Case) -> str:
     """``torch.cuda.set_device`` by LOCAL_RANK, before anything uses a GPU."""
     source, statement = case.source, case.statement
-    environ = f"{source.use_module('os')}.environ"
+    environ = f"{source.use('os')}.environ"
     read = f'{environ}.get("LOCAL_RANK", 0)' if source.may_lack_group() else f'{environ}["LOCAL_RANK"]'
     number = f"int({read})"
     if chosen := case.calls(_SET):

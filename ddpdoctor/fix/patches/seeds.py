@@ -63,7 +63,7 @@ def _seed_order(source: Source, call: Node) -> bool:
     elif isinstance(made, ast.Call) and source.expression(made.func).names & set(_GENERATORS):
         source.replace(owner, f"{source.code(made.func)}({seed})")
     elif names & set(_RANDOM):
-        source.replace(call.func, f"{source.use_module('random')}.Random({seed}).{method}")
+        source.replace(call.func, f"{source.use('random')}.Random({seed}).{method}")
     elif names & set(_NUMPY):
         by_owner = f"{source.code(owner)}.default_rng" if owner is not None else ""
         generator = by_owner or source.use("numpy.random.default_rng")
