@@ -84,15 +84,14 @@ def _attention(placement: Placement) -> None:
 
 def _profiler(patches: Patches, note: Callable[[str, str], None]) -> None:
     """A profiler that is asked for GPU activity would wait for a driver."""
-    original = torch.profiler.profile.__init__
     cpu = torch.profiler.ProfilerActivity.CPU
 
-    def init(profiler: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
+    def init(original: Any, profiler: Any, *args: Any, activities: Any = None, **kwargs: Any) -> None:
         note("profiler", "profilers see only the CPU")
         kwargs.pop("use_cuda", None)
         plain(original, (profiler, *args), {**kwargs, "activities": [cpu]})
 
-    patches.set(torch.profiler.profile, "__init__", init)
+    patches.wrap(torch.profiler.profile, "__init__", init)
 
 
 class Eager(torch.nn.Module):

@@ -37,14 +37,13 @@ def install(groups: ImaginedGroups, patches: Patches, note: Note) -> None:
         for name in names.split():
             if hasattr(group, name):
                 patches.set(group, name, _replaced(groups, originals[name], handler, note))
-    original = vars(torch.distributed)["_broadcast_coalesced"]
-    patches.set(torch.distributed, "_broadcast_coalesced", _broadcast_coalesced(groups, original))
-    home = torch.distributed.distributed_c10d
-    all_gather_object = _all_gather_object(groups, home.all_gather_object)
-    for module in (home, torch.distributed):
-        patches.set(module, "all_gather_object", all_gather_object)
-    reducer, name = vars(torch.distributed)["Reducer"], "_set_forward_pass_work_handle"
-    patches.set(reducer, name, _handed_to_reducer(getattr(reducer, name)))
+    patches.wrap(torch.distributed, "_broadcast_coalesced", functools.partial(_broadcast_coalesced, groups))
+    home, all_gather_object = (
+        torch.distributed.distributed_c10d,
+        functools.partial(_all_gather_object, groups),
+    )
+    patches.wrap(home, "all_gather_object", all_gather_object, torch.distributed)
+    patches.wrap(vars(torch.distributed)["Reducer"], "_set_forward_pass_work_handle", _set_work)
 
 
 @dataclass(frozen=True)
@@ -74,44 +73,37 @@ def _replaced(
     return method
 
 
-def _broadcast_coalesced(groups: ImaginedGroups, original: Callable[..., Any]) -> Callable[..., Any]:
+def _broadcast_coalesced(
+    groups: ImaginedGroups,
+    original: Any,
+    group: Any,
+    tensors: Any,
+    buffer_size: int,
+    src: int = 0,
+    *args: Any,
+) -> Any:
     """Of parameters and buffers, which DistributedDataParallel asks for beside the group."""
-
-    @functools.wraps(original)
-    def broadcast_coalesced(
-        group: Any, tensors: Any, buffer_size: int, src: int = 0, *args: Any, **kwargs: Any
-    ) -> Any:
-        members = groups.members(group)
-        root = src if members is None else members.players[src]
-        return plain(original, (group, tensors, buffer_size, root, *args), kwargs)
-
-    return broadcast_coalesced
+    members = groups.members(group)
+    root = src if members is None else members.players[src]
+    return plain(original, (group, tensors, buffer_size, root, *args))
 
 
-def _all_gather_object(groups: ImaginedGroups, original: Callable[..., Any]) -> Callable[..., Any]:
+def _all_gather_object(
+    groups: ImaginedGroups, original: Any, object_list: Any, obj: Any, group: Any = None
+) -> None:
     """Each object arrives once, and stands in as many places as it has to: a copy in each would fill the memory."""
-
-    @functools.wraps(original)
-    def all_gather_object(object_list: Any, obj: Any, group: Any = None) -> None:
-        with groups.among_real(group or torch.distributed.group.WORLD) as members:
-            if members is None or len(object_list) != len(members.ranks):
-                plain(original, (object_list, obj, group))
-                return
-            given = [None] * len(members.real)
-            plain(original, (given, obj, group))
-        object_list[:] = [given[process] for process in members.players]
-
-    return all_gather_object
+    with groups.among_real(group or torch.distributed.group.WORLD) as members:
+        if members is None or len(object_list) != len(members.ranks):
+            plain(original, (object_list, obj, group))
+            return
+        given = [None] * len(members.real)
+        plain(original, (given, obj, group))
+    object_list[:] = [given[process] for process in members.players]
 
 
-def _handed_to_reducer(original: Callable[..., Any]) -> Callable[..., Any]:
+def _set_work(original: Any, reducer: Any, work: Any, *args: Any) -> Any:
     """Under Join, the reducer divides by how many ranks are left, of those that it knows: the real ones."""
-
-    @functools.wraps(original)
-    def set_work(reducer: Any, work: Any, *args: Any) -> Any:
-        return plain(original, (reducer, getattr(work, "first", work), *args))
-
-    return set_work
+    return plain(original, (reducer, getattr(work, "first", work), *args))
 
 
 def _root(opts: Any, process: int) -> contextlib.AbstractContextManager[Any]:

@@ -8,7 +8,6 @@ torch does in C++ needs no more: the reducer of DistributedDataParallel takes th
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -54,14 +53,13 @@ class ImaginedGroups:
 
     def install(self, patches: Patches) -> None:
         """Replace what makes groups, and what tells their size."""
-        home = torch.distributed.distributed_c10d
-        patches.set(home, "_new_process_group_helper", self._helper(home._new_process_group_helper))
-        patches.set(home, "_store_based_barrier", self._barrier(home._store_based_barrier))
-        rendezvous = sys.modules["torch.distributed.rendezvous"]  # a function has the module's name
-        patches.set(rendezvous, "_create_c10d_store", self._store(vars(rendezvous)["_create_c10d_store"]))
-        group = torch.distributed.ProcessGroup
-        patches.set(group, "size", self._size(group.size))
-        patches.set(group, "rank", self._rank(group.rank))
+        home, group = torch.distributed.distributed_c10d, torch.distributed.ProcessGroup
+        patches.wrap(home, "_new_process_group_helper", self._new_group)
+        patches.wrap(home, "_store_based_barrier", self._barrier)
+        # The module, since a function has its name.
+        patches.wrap(sys.modules["torch.distributed.rendezvous"], "_create_c10d_store", self._create_store)
+        patches.wrap(group, "size", self._told(lambda members: len(members.ranks)))
+        patches.wrap(group, "rank", self._told(lambda members: members.rank))
 
     def members(self, group: Any) -> Members | None:
         """The ranks of a group; None where all of them are real, or that is not known."""
@@ -77,55 +75,37 @@ class ImaginedGroups:
             if members is not None:
                 self._members[group.group_name] = members
 
-    def _helper(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def new_group(size: int, rank: int, ranks: Sequence[int], *args: Any, **kwargs: Any) -> Any:
-            everybody = tuple(ranks) or tuple(range(size))
-            places = tuple(place for place, member in enumerate(everybody) if member in self._job.real)
-            if rank not in places:  # no member; or a rank that the launcher gave to nobody
-                return plain(original, (size, rank, ranks, *args), kwargs)
-            members = Members(everybody, rank, places)
-            made = plain(original, (len(places), members.process(rank), ranks, *args), kwargs)
-            if len(places) < len(everybody):
-                self._members[made[0].group_name] = members
-            return made
+    def _new_group(
+        self, original: Any, size: int, rank: int, ranks: Sequence[int], *args: Any, **kwargs: Any
+    ) -> Any:
+        everybody = tuple(ranks) or tuple(range(size))
+        places = tuple(place for place, member in enumerate(everybody) if member in self._job.real)
+        if rank not in places:  # no member; or a rank that the launcher gave to nobody
+            return plain(original, (size, rank, ranks, *args), kwargs)
+        members = Members(everybody, rank, places)
+        made = plain(original, (len(places), members.process(rank), ranks, *args), kwargs)
+        if len(places) < len(everybody):
+            self._members[made[0].group_name] = members
+        return made
 
-        return new_group
+    def _barrier(
+        self, original: Any, rank: int, store: Any, name: str, count: int, *args: Any, **kwargs: Any
+    ) -> None:
+        members = self._members.get(name)
+        everybody = len(self._job.real) if count == self._job.size else count
+        taking_part = len(members.real) if members and count == len(members.ranks) else everybody
+        plain(original, (rank, store, name, taking_part, *args), kwargs)
 
-    def _barrier(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def store_based_barrier(
-            rank: int, store: Any, name: str, count: int, *args: Any, **kwargs: Any
-        ) -> None:
-            members = self._members.get(name)
-            everybody = len(self._job.real) if count == self._job.size else count
-            taking_part = len(members.real) if members and count == len(members.ranks) else everybody
-            plain(original, (rank, store, name, taking_part, *args), kwargs)
-
-        return store_based_barrier
-
-    def _store(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _create_store(
+        self, original: Any, host: str, port: int, rank: int, world_size: int, *args: Any, **kwargs: Any
+    ) -> Any:
         """The store's server waits for as many clients as it is told of."""
+        clients = len(self._job.real) if world_size == self._job.size else world_size
+        return plain(original, (host, port, rank, clients, *args), kwargs)
 
-        @functools.wraps(original)
-        def create_store(host: str, port: int, rank: int, world_size: int, *args: Any, **kwargs: Any) -> Any:
-            clients = len(self._job.real) if world_size == self._job.size else world_size
-            return plain(original, (host, port, rank, clients, *args), kwargs)
-
-        return create_store
-
-    def _size(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def size(group: Any) -> int:
+    def _told(self, number: Callable[[Members], int]) -> Callable[..., int]:
+        def told(original: Any, group: Any) -> int:
             members = self.members(group)
-            return int(original(group)) if members is None else len(members.ranks)
+            return int(original(group)) if members is None else number(members)
 
-        return size
-
-    def _rank(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def rank(group: Any) -> int:
-            members = self.members(group)
-            return int(original(group)) if members is None else members.rank
-
-        return rank
+        return told

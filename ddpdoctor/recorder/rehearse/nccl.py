@@ -67,8 +67,7 @@ class Collectives:
             _start_coalescing=lambda group, device: works.update({group.group_name: []}),
             _end_coalescing=lambda group, device: Works(works.pop(group.group_name, [])),
         )
-        original = vars(torch.distributed)["_broadcast_coalesced"]
-        patches.set(torch.distributed, "_broadcast_coalesced", self._broadcast_coalesced(original))
+        patches.wrap(torch.distributed, "_broadcast_coalesced", self._broadcast_coalesced)
 
     def _replaced(
         self, name: str, original: Callable[..., Any], handler: Callable[..., Any]
@@ -113,17 +112,12 @@ class Collectives:
         for_gloo.timeout = opts.timeout
         return call(for_gloo)
 
-    def _broadcast_coalesced(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _broadcast_coalesced(self, original: Any, group: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
         """Of parameters and buffers, which DistributedDataParallel asks for beside the group."""
-
-        @functools.wraps(original)
-        def broadcast_coalesced(group: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._is_gloos(group, tensors):
-                self._check(tensors)
-                tensors = [known(tensor) for tensor in tensors]
-            return plain(original, (group, tensors, *args), kwargs)
-
-        return broadcast_coalesced
+        if not self._is_gloos(group, tensors):
+            self._check(tensors)
+            tensors = [known(tensor) for tensor in tensors]
+        return plain(original, (group, tensors, *args), kwargs)
 
 
 def _check_layout(name: str, args: Sequence[Any]) -> None:

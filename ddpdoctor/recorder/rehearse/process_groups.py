@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import inspect
 from collections.abc import Callable
 from types import ModuleType
@@ -35,14 +34,11 @@ class Groups:
         if not torch.distributed.is_available():
             return
         home = torch.distributed.distributed_c10d
-        replaced = {
-            "init_process_group": self._init(home.init_process_group),
-            "new_group": self._new(home.new_group),
-            "get_backend": self._backend(home.get_backend),
-            "is_nccl_available": lambda: True,
-        }
+        patches.wrap(home, "init_process_group", self._init_process_group, torch.distributed)
+        patches.wrap(home, "new_group", self._new_group, torch.distributed)
+        patches.wrap(home, "get_backend", self._get_backend, torch.distributed)
         for module in (home, torch.distributed):
-            patches.add(module, **replaced, ProcessGroupNCCL=_nccl())
+            patches.add(module, is_nccl_available=lambda: True, ProcessGroupNCCL=_nccl())
         self._answer_for_devices(patches)
         Collectives(self._devices, self.device_types).install(patches)
 
@@ -68,40 +64,28 @@ class Groups:
 
         patches.add(group, _device_types=property(device_types), _get_backend=backend)
 
-    def _init(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def init_process_group(*args: Any, **kwargs: Any) -> None:
-            given = _by_name(original, args, kwargs)
-            device = given.pop("device_id", None)
-            if device is not None and (index := self._devices.index_of(device)) is not None:
-                self._devices.use(index)
-            asked = given.get("backend")
-            if asked is None:
-                asked = "undefined" if device is None else "nccl"
-            plain(original, (), self._on_gloo(given))
-            self._remember(torch.distributed.group.WORLD, asked)
+    def _init_process_group(self, original: Any, *args: Any, **kwargs: Any) -> None:
+        given = _by_name(original, args, kwargs)
+        device = given.pop("device_id", None)
+        if device is not None and (index := self._devices.index_of(device)) is not None:
+            self._devices.use(index)
+        asked = given.get("backend")
+        if asked is None:
+            asked = "undefined" if device is None else "nccl"
+        plain(original, (), self._on_gloo(given))
+        self._remember(torch.distributed.group.WORLD, asked)
 
-        return init_process_group
+    def _new_group(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        given = _by_name(original, args, kwargs)
+        given.pop("device_id", None)
+        asked = given.get("backend") or torch.distributed.get_backend()
+        group = plain(original, (), self._on_gloo(given))
+        self._remember(group, asked)
+        return group
 
-    def _new(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def new_group(*args: Any, **kwargs: Any) -> Any:
-            given = _by_name(original, args, kwargs)
-            given.pop("device_id", None)
-            asked = given.get("backend") or torch.distributed.get_backend()
-            group = plain(original, (), self._on_gloo(given))
-            self._remember(group, asked)
-            return group
-
-        return new_group
-
-    def _backend(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def get_backend(group: Any = None) -> str:
-            gloo: str = plain(original, (group,))
-            return self._asked.get(_name(group or torch.distributed.group.WORLD), gloo)
-
-        return get_backend
+    def _get_backend(self, original: Any, group: Any = None) -> str:
+        gloo: str = plain(original, (group,))
+        return self._asked.get(_name(group or torch.distributed.group.WORLD), gloo)
 
     def _on_gloo(self, given: dict[str, Any]) -> dict[str, Any]:
         """The arguments with every backend for GPUs replaced; what torch does not know, it refuses itself."""

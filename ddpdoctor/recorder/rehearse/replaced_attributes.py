@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 _ABSENT = object()
+
+
+def _wrapped(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    return wrapped
 
 
 class Patches:
@@ -25,6 +34,12 @@ class Patches:
         """Replace or add several attributes of one owner."""
         for name, value in values.items():
             self.set(owner, name, value)
+
+    def wrap(self, owner: Any, name: str, replacement: Callable[..., Any], *others: Any) -> None:
+        """Have a function call another one, which is given the original before its arguments; others have it, too."""
+        wrapped = _wrapped(getattr(owner, name), replacement)
+        for place in (owner, *others):
+            self.set(place, name, wrapped)
 
     def on_undo(self, step: Callable[[], None]) -> None:
         """Have this done when everything is undone."""
