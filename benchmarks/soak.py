@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -101,6 +102,7 @@ def sample(job: psutil.Process, folder: Path) -> dict[str, tuple[float, ...]]:
                     float(memory.rss - memory.shared),
                     float(process.num_fds()),
                     float(process.num_threads()),
+                    float(process.pid),
                 )
         except psutil.Error:
             continue
@@ -144,7 +146,12 @@ def launch(place: Path, options: argparse.Namespace, *, watched: bool, steps: in
     watch = [sys.executable, "-m", "ddpdoctor", "watch", "--"] if watched else []
     command = [*watch, sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     failures = options.restarts if watched else 0
-    command += [f"--max-restarts={failures}", "train.py", str(steps), str(options.hang_at if watched else 0)]
+    command += [
+        f"--max-restarts={2 * failures}",
+        "train.py",
+        str(steps),
+        str(options.hang_at if watched else 0),
+    ]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(place.parent / "disk")}
     with (place / "output").open("w") as output:
         return subprocess.Popen(
@@ -170,9 +177,11 @@ def disk(place: Path, mebibytes: int) -> Iterator[None]:
             subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-def growth(points: list[tuple[float, float]]) -> float:
-    """From the tenth after the warm-up to the last tenth, each as its median."""
-    late = [value for steps, value in points if steps > WARM_UP]
+def growth(points: list[tuple[float, float]], pids: list[tuple[float, float]]) -> float:
+    """Of the process that lived longest: from the tenth after its warm-up to its last tenth, each as its median."""
+    longest = max({pid for _, pid in pids}, key=[pid for _, pid in pids].count)
+    own = [point for point, (_, pid) in zip(points, pids, strict=True) if pid == longest]
+    late = [value for steps, value in own if steps > own[0][0] + WARM_UP]
     part = max(1, len(late) // 10)
     return median(late[-part:]) - median(late[:part]) if late else 0.0
 
@@ -188,6 +197,7 @@ def main() -> int:
     parser.add_argument(
         "--hang-at", type=int, default=0, help="the step of an attempt at which rank 0 waits for ever"
     )
+    parser.add_argument("--seconds", type=float, default=1e9, help="after which the job is ended by Ctrl-C")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks")
     parser.add_argument("--disk", type=int, default=0, help="MiB for the records, on a tmpfs of its own")
     parser.add_argument("--picture", type=Path, help="where the curves are drawn")
@@ -203,6 +213,8 @@ def main() -> int:
             seen = []
             for moment in follow(watched, top / "disk", options.every):
                 seen.append(moment)
+                if moment[0] > options.seconds:
+                    watched.send_signal(signal.SIGINT)
                 if options.data:
                     options.data.write_text(json.dumps(seen))
             ended = time.monotonic()
@@ -219,7 +231,7 @@ def report(
     ended: float,
 ) -> int:
     """Print what was measured, draw it, and return the exit status."""
-    by_role: dict[str, list[list[tuple[float, float]]]] = defaultdict(lambda: [[], [], []])
+    by_role: dict[str, list[list[tuple[float, float]]]] = defaultdict(lambda: [[], [], [], []])
     for _, steps, processes in seen:
         for role, values in processes.items():
             for number, value in enumerate(values):
@@ -231,7 +243,8 @@ def report(
     print(f"{seen[-1][1]:,} steps in {seen[-1][0]:,.0f} s, exit status {status}")
     missed = tell("soak_rank", more / 2**20)
     for role in (*ranks, "command"):
-        memory, files, threads = map(growth, by_role[role])
+        *curves, pids = by_role[role]
+        memory, files, threads = (growth(points, pids) for points in curves)
         missed |= tell("soak_growth", memory / 2**20, of=role)
         print(f"  {role}: {files:+.0f} open files, {threads:+.0f} threads")
     missed |= tell("soak_record", max(value for _, value in by_role["disk"][1]) / 2**20)

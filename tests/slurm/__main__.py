@@ -3,6 +3,8 @@
 python -m tests.slurm [CASE...]     # as root, from the repository's root
 """
 
+import os
+import shlex
 import sys
 import tempfile
 import time
@@ -13,6 +15,7 @@ from typing import Any
 from tests.several_hosts.__main__ import SECONDS, wait_for
 from tests.several_hosts.cases import LOST, NAMED_WITHIN, SCRIPT, cut, kill
 from tests.slurm.cluster import PACKAGES, PROGRAMS, SlurmCluster
+from tests.support.command import ROOT
 from tests.support.expectations import differences
 from tests.support.namespaces import HostsBed
 
@@ -130,11 +133,34 @@ def contradiction(cluster: SlurmCluster, folder: Path) -> str:
     return told(cluster, words, folder, {"DD001": "RANK=7 "}, env={"RANK": "7", "WORLD_SIZE": "8"})
 
 
+def prolog_keeps_a_bad_node_out(cluster: SlurmCluster, folder: Path) -> str:
+    """templates/slurm-prolog.sh: node1 has no interface for gloo; it is drained, and the job runs on node0."""
+    wrapper = folder / "ddpdoctor"
+    fault = '[ "$(hostname)" = node1 ] && export GLOO_SOCKET_IFNAME=nosuch0'
+    wrapper.write_text(f'#!/bin/sh\n{fault}\nexec {shlex.join(DDPDOCTOR)} "$@"\n')
+    wrapper.chmod(0o755)
+    environ = f"PATH={shlex.quote(os.environ['PATH'])} SLURM_CONF={cluster.folder}/slurm.conf"
+    commands = f"export {environ} PYTHONPATH={ROOT} DDPDOCTOR={wrapper} SECONDS_AT_MOST=300\ncd {folder}"
+    cluster.set_prolog(f"{commands}\nexec {ROOT}/templates/slurm-prolog.sh")
+    try:
+        _, healthy, _ = cluster.run(["srun", "--nodelist", "node0", "hostname"], folder)
+        cluster.run(["srun", "--nodelist", "node1", "--immediate=30", "hostname"], folder, seconds=120)
+        _, reasons, _ = cluster.run(["sinfo", "--noheader", "--format", "%n %T %E"], folder)
+        _, other, _ = cluster.run(["srun", "--nodes", "1", "hostname"], folder)
+    finally:
+        cluster.set_prolog("")
+        cluster.run(["scancel", "--me"], folder)
+        cluster.run(["scontrol", "update", "NodeName=node1", "State=RESUME"], folder)
+    drained = [line for line in reasons.splitlines() if "node1 drain" in line and "ddpdoctor: DD702" in line]
+    as_expected = drained and "node0 idle" in reasons and healthy == other == "node0\n"
+    return "" if as_expected else f"{healthy!r} {other!r} {reasons}"
+
+
 CASES: dict[str, Callable[[SlurmCluster, Path], str]] = {
     case.__name__: case
     for case in (
         *(by_srun, fault_by_srun, in_sbatch, line_of_srun, over_memory, at_time_limit, tasks_are_refused),
-        *(contradiction, host_dies, host_is_cut),
+        *(contradiction, prolog_keeps_a_bad_node_out, host_dies, host_is_cut),
     )
 }
 

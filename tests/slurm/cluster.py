@@ -46,6 +46,7 @@ AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=node0
 AccountingStoragePass={folder}/munge.socket
 NodeName=node[0-{last}] CPUs=2 RealMemory=4000 State=UNKNOWN
+Prolog={folder}/prolog.sh
 PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
 """
 _ACCOUNTING = """\
@@ -112,6 +113,7 @@ class SlurmCluster:
         (self.folder / "state").mkdir()
         configuration = _CONFIGURATION.format(folder=self.folder, last=self.bed.count - 1)
         (self.folder / "slurm.conf").write_text(configuration)
+        self.set_prolog("")
         (self.folder / "cgroup.conf").write_text(_CGROUPS)
         self._start_munge()
         self._start_accounting()
@@ -128,6 +130,11 @@ class SlurmCluster:
         self.bed.mend(number)
         self._start_node(number)
         self._wait_until_idle()
+
+    def set_prolog(self, commands: str) -> None:
+        """What each node runs before a job."""
+        (self.folder / "prolog.sh").write_text(f"#!/bin/sh\n{commands}\n")
+        (self.folder / "prolog.sh").chmod(0o755)
 
     def _start_node(self, number: int) -> None:
         self.bed.start(number, ["slurmd", "-D", "-N", f"node{number}"], self.folder, self._environ)
