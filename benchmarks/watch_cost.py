@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -93,10 +94,18 @@ def main() -> None:
                 values.append(watched[clock] / plain[clock] - 1)
             print(f"plain {plain['wall'] * 1e3:.2f} ms a step, watched {extra['wall'][-1]:+.1%}", flush=True)
     for clock, values in extra.items():
-        unsure = 1.25 * statistics.stdev(values) / len(values) ** 0.5
-        print(f"{clock:>4}: {statistics.median(values):+.1%} +- {unsure:.1%}")
-    worst = max(extra["wall"])
-    sys.exit(tell("watch", 100 * statistics.median(extra["wall"]), spread=f"to {100 * worst:.1f}"))
+        low, high = interval(values)
+        print(f"{clock:>4}: {statistics.median(values):+.1%}, {low:+.1%} to {high:+.1%} with 95 % confidence")
+    low, high = interval(extra["wall"])
+    spread = f"{100 * low:+.1f} to {100 * high:+.1f}"
+    sys.exit(tell("watch", 100 * statistics.median(extra["wall"]), spread=spread))
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """That holds the median of the pairs with 95 % confidence, by drawing them anew."""
+    draw = random.Random(0)
+    medians = sorted(statistics.median(draw.choices(values, k=len(values))) for _ in range(1000))
+    return medians[25], medians[-26]
 
 
 if __name__ == "__main__":

@@ -260,7 +260,8 @@ class Training:
         self._tells_at = now + max(_PROGRESS_SECONDS, _PROGRESS_SHARE * (now - self._began))
         done = self.session.steps, self.session.backwards, self.collectives
         waited, memory = round(self.session.waited, 6), _own_memory()
-        self.session.event(Progress(*done, round(now, 3), waited, memory, self.loss))
+        told = Progress(*done, round(now, 3), waited, memory, self.loss)
+        self.session.event(told, now=True)  # also where the record is as large as it may be
         self.loss, self.wants_loss = None, True
 
 
