@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -14,6 +15,10 @@ _LOOK_SECONDS, _SLOW_LOOK_SECONDS = 0.05, 0.25
 _CHUNK = 1 << 20
 _LONGEST_LINE = 1 << 16
 """Bytes after which a line is passed on before its end."""
+KEPT = 32 << 20
+"""Bytes at the end of what was passed on that stay on the disk; so does the beginning. A job of days may write more
+than the disk has."""
+_PUNCH_HOLE = 3  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE
 _QUIET_SECONDS = 1.0
 """After which a line without an end, a prompt for instance, is passed on."""
 
@@ -66,6 +71,7 @@ class _Follower:
         self.stream = stream
         self._file: BinaryIO | None = None
         self._lines = Lines(stream.label) if stream.label else None
+        self._passed = self._freed = 0
 
     def read(self, last: bool) -> bytes | None:
         """What may be passed on of a chunk of what is new; None where nothing is."""
@@ -73,12 +79,22 @@ class _Follower:
             with contextlib.suppress(FileNotFoundError):
                 self._file = self.stream.path.open("rb")
         data = self._file.read(_CHUNK) if self._file else b""
+        self._passed += len(data)
+        if self._passed - max(self._freed, _CHUNK) > 2 * KEPT:
+            self._free()
         if self._lines is None:
             return data or None
         passed = self._lines.feed(data, time.monotonic())
         if last and not data:
             passed += self._lines.finish()
         return passed if data or passed else None
+
+    def _free(self) -> None:
+        """Give the middle of the file back to the disk, where its file system can do that."""
+        begin, self._freed = max(self._freed, _CHUNK), self._passed - KEPT
+        with contextlib.suppress(OSError, AttributeError), self.stream.path.open("r+b") as file:
+            part = ctypes.c_longlong(begin), ctypes.c_longlong(self._freed - begin)
+            ctypes.CDLL(None).fallocate(file.fileno(), _PUNCH_HOLE, *part)
 
     def close(self) -> None:
         if self._file:

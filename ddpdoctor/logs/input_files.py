@@ -144,4 +144,5 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
     chunks = itertools.chain([first] if first else [], iter(lambda: file.read(CHUNK), b""))
     if first.startswith(_UTF_16):
         return (text.encode() for text in codecs.iterdecode(chunks, "utf-16", "replace"))
-    return chunks
+    # Of a long output the middle may have been given back to the disk.
+    return filter(lambda chunk: chunk.strip(b"\0"), chunks)

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ddpdoctor.job import output_forwarding
 from ddpdoctor.job.output_forwarding import Lines, Output, Stream
+from ddpdoctor.logs import input_files
 from tests.support.processes import wait_until
 
 
@@ -68,6 +70,21 @@ def test_what_comes_last_is_not_lost(tmp_path: Path) -> None:
     Output(lambda: streams(tmp_path), out, err).finish()
     assert out.getvalue().count(b"[rank 0] y\n") == 3_000_000
     assert out.getvalue().endswith(b"[rank 0] the end\n")
+
+
+def test_the_middle_of_a_long_output_leaves_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_forwarding, "KEPT", 1 << 20)
+    file, out = tmp_path / "stdout.log", io.BytesIO()
+    file.write_bytes(b"the beginning\n" + b"x" * 99 + b"\n" + b"y" * 8_000_000 + b"\nthe end\n")
+    Output(lambda: [Stream(file, False)], out, io.BytesIO()).finish()
+    assert len(out.getvalue()) == file.stat().st_size
+    assert out.getvalue().count(b"y") == 8_000_000
+    assert file.stat().st_blocks * 512 < 5_000_000
+    (stream,) = input_files.streams([str(file)])
+    read = b"".join(stream.chunks)
+    assert len(read) < 5_000_000
+    assert read.startswith(b"the beginning\n")
+    assert read.endswith(b"\nthe end\n")
 
 
 def test_silence_says_nothing(tmp_path: Path) -> None:
