@@ -6,7 +6,7 @@ Two ranks take steps of about 2 ms, with epochs, evaluations, checkpoints, outpu
 and a wall clock that jumps by hours. Watched from outside: memory, open files and threads of each process, the size of
 what is recorded, and the rate. The same script runs for a shorter time without the command, for comparison. With
 `--hang-at` rank 0 waits at that step for a message that nobody sends, and the time to the verdict is measured. With
-`--disk` (MiB, needs root) the records lie on a disk of that size: that it fills must change nothing for the job.
+`--fill-disk` (as root) the records lie on a disk of their own that is full once the job trains: it must not notice.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -165,16 +166,22 @@ def launch(place: Path, options: argparse.Namespace, *, watched: bool, steps: in
 
 
 @contextmanager
-def disk(place: Path, mebibytes: int) -> Iterator[None]:
-    """The folder in which the command records, on a disk of its own where it is to be small."""
+def disk(place: Path, *, of_its_own: bool) -> Iterator[None]:
+    """The folder in which the command records, on a disk of its own where that is to be full some time."""
     place.mkdir()
-    if mebibytes:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "soak", str(place)], check=True)
+    if of_its_own:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9g", "soak", str(place)], check=True)
     try:
         yield
     finally:
-        if mebibytes:
+        if of_its_own:
             subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave no room on it."""
+    used = shutil.disk_usage(disk).used
+    subprocess.run(["mount", "-o", f"remount,size={used}", str(disk)], check=True)
 
 
 def growth(points: list[tuple[float, float]], pids: list[tuple[float, float]]) -> float:
@@ -199,13 +206,13 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, default=1e9, help="after which the job is ended by Ctrl-C")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks")
-    parser.add_argument("--disk", type=int, default=0, help="MiB for the records, on a tmpfs of its own")
+    parser.add_argument("--fill-disk", action="store_true", help="once the job trains; needs root")
     parser.add_argument("--picture", type=Path, help="where the curves are drawn")
     parser.add_argument("--data", type=Path, help="where all that was seen is written as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         top = Path(name)
-        with disk(top / "disk", options.disk):
+        with disk(top / "disk", of_its_own=options.fill_disk):
             plain_steps = options.plain or max(2000, options.steps // 20)
             plain = launch(top / "plain", options, watched=False, steps=plain_steps)
             bare = [seen for _, _, seen in follow(plain, top / "disk", 1.0)]
@@ -213,6 +220,8 @@ def main() -> int:
             seen = []
             for moment in follow(watched, top / "disk", options.every):
                 seen.append(moment)
+                if options.fill_disk and moment[1]:
+                    fill(top / "disk")
                 if moment[0] > options.seconds:
                     watched.send_signal(signal.SIGINT)
                 if options.data:
