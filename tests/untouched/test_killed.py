@@ -1,11 +1,13 @@
 """A job that is killed at any moment, or for which a disk is full, leaves no trace either."""
 
+import itertools
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -28,57 +30,68 @@ NAMES = (
     "makedirs",
 )
 """Written in again and again, until the job is killed."""
-_TIMES = 3
+_WHO = ("command", "guard", "script", "rank")
+"""Each is the parent of the next one."""
+_MOMENTS, _SIDE_BY_SIDE = 15, 4
 _MODES = [mode for mode in MODES if mode != "user namespace"]
 
 
-@pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A folder with files in it, and a script that writes without end."""
-    folder = tmp_path / "project"
+def _project(folder: Path) -> Path:
+    """A folder with files in it, and a script of two processes that write without end."""
     for name in NAMES:
         (folder / name).mkdir(parents=True)
         ways.prepare(folder / name)
     text = (
         "import itertools, os, sys; from pathlib import Path\n"
         f"sys.path.insert(0, {str(SCRIPT.parent)!r}); import ways\n"
-        f"for turn, name in enumerate(itertools.cycle({NAMES!r})):\n"
+        f"names = {NAMES!r}[::-1 if os.fork() else 1]\n"
+        "for name in itertools.cycle(names):\n"
         f"    os.chdir(Path({str(folder)!r}, name))\n"
-        f"    try: ways.WAYS[name]()\n"
-        f"    except FileExistsError: pass\n"
-        f"    if turn == len({NAMES!r}): Path({str(folder)!r}, 'turned').touch()\n"
+        "    try: ways.WAYS[name]()\n"
+        "    except (OSError, ways.sqlite3.Error): pass\n"
     )
     (folder / "endless.py").write_text(text)
     return folder
 
 
 def _of(run: subprocess.Popen[bytes], who: str) -> psutil.Process:
-    """The command, its guard, or the script."""
     process = psutil.Process(run.pid)
-    for _ in range(("command", "guard", "script").index(who)):
+    for _ in range(_WHO.index(who)):
         wait_until(process.children)
         process = process.children()[0]
     return process
 
 
-@pytest.mark.parametrize("who", ["command", "guard", "script"])
+def _kill(mode: str, who: str, moment: float, place: Path) -> str | None:
+    """Kill somebody after so many seconds of writing; what is then not as it was, if anything."""
+    project, folder = _project(place / "project"), place / "run"
+    before = state(project)
+    line, environ = command(mode, project, folder, sys.executable, "endless.py")
+    with subprocess.Popen(line, cwd=ROOT, env=environ, stderr=subprocess.DEVNULL) as job:
+        wait_until((folder / "record").is_dir)
+        victim = _of(job, who)
+        time.sleep(moment)
+        victim.send_signal(signal.SIGKILL)
+        if who == "rank":  # of which the other goes on
+            job.terminate()
+        job.wait()
+    wait_until(lambda: not carrying(str(folder / "record"), "DDPDOCTOR_RECORD"))
+    after = state(project)
+    changed = [path for path in {**before, **after} if before.get(path) != after.get(path)]
+    return f"{who} after {moment:.3f} s: {changed}" if changed else None
+
+
 @pytest.mark.parametrize("mode", _MODES)
-def test_killed_at_any_moment(mode: str, who: str, project: Path, tmp_path: Path) -> None:
+def test_killed_at_any_moment(mode: str, tmp_path: Path) -> None:
     if reason := why_not(mode):
         pytest.skip(reason)
-    before = state(project)
-    for turn in range(_TIMES):
-        folder = tmp_path / f"run{turn}"
-        line, environ = command(mode, project, folder, sys.executable, "endless.py")
-        with subprocess.Popen(line, cwd=ROOT, env=environ, stderr=subprocess.DEVNULL) as job:
-            wait_until((folder / "record").is_dir)
-            victim = _of(job, who)
-            moment = random.uniform(0.0, 2.0)
-            time.sleep(moment)
-            victim.send_signal(signal.SIGKILL)
-            job.wait()
-        wait_until(lambda: not carrying(str(folder / "record"), "DDPDOCTOR_RECORD"))  # noqa: B023
-        assert state(project) == before, moment
+    victims = itertools.islice(itertools.cycle(_WHO), _MOMENTS)
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        kills = [
+            pool.submit(_kill, mode, who, random.uniform(0.0, 2.0), tmp_path / str(number))
+            for number, who in enumerate(victims)
+        ]
+    assert [told for kill in kills if (told := kill.result())] == []
 
 
 @pytest.fixture
