@@ -9,6 +9,7 @@ own first, a copy or, where it is emptied anyway, none.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from hashlib import sha1
 from typing import Any
 
@@ -306,31 +307,29 @@ _EVENTS: dict[str, Callable[..., None]] = {
 }
 
 
-def _writers(originals: Originals) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Modules that write files in native code, and what has their functions tell of that."""
+_NATIVE = (
+    ("torch", "serialization._open_zipfile_writer_file", "__init__", 1, "name"),
+    ("torch", "jit.RecursiveScriptModule", "save", 1, "f"),
+    ("torch", "autograd.profiler.profile", "export_chrome_trace", 1, "path"),
+    ("safetensors", "", "serialize_file", 1, "filename"),
+)
+"""What writes a whole file in native code: a module, an object in it, its function, and where that has the path."""
 
-    def torch() -> None:
-        writer = sys.modules["torch"].serialization._open_zipfile_writer_file
-        original = writer.__init__
 
-        def begin(self: Any, name: Any, *args: Any, **kwargs: Any) -> None:
-            originals.hear("open", (name, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
-            original(self, name, *args, **kwargs)
+def _tell_of_native(
+    originals: Originals, module: str, place: str, name: str, position: int, keyword: str
+) -> None:
+    """Have such a function tell of what it is about to write."""
+    owner: Any = functools.reduce(getattr, filter(None, place.split(".")), sys.modules[module])
+    original = getattr(owner, name)
 
-        writer.__init__ = begin
+    @functools.wraps(original)
+    def write(*args: Any, **kwargs: Any) -> Any:
+        path = args[position] if len(args) > position else kwargs.get(keyword)
+        originals.hear("open", (path, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        return original(*args, **kwargs)
 
-    def safetensors() -> None:
-        module: Any = sys.modules["safetensors"]
-        original = module.serialize_file
-
-        def serialize_file(tensors: Any, name: Any, *args: Any, **kwargs: Any) -> Any:
-            originals.hear("open", (name, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
-            return original(tensors, name, *args, **kwargs)
-
-        module.serialize_file = serialize_file
-
-    yield "torch", torch
-    yield "safetensors", safetensors
+    setattr(owner, name, write)
 
 
 def keep_originals(when_imported: Callable[[str, Callable[[], None]], None], covered: list[str]) -> None:
@@ -345,6 +344,6 @@ def keep_originals(when_imported: Callable[[str, Callable[[], None]], None], cov
         originals = Originals(folder, (run, *caches.split(os.pathsep)), covered)
         if os.environ.get("DDPDOCTOR_COVERED") and not covered:
             originals.note({"kind": "outside", "path": folder})
-        for name, begin in _writers(originals):
-            when_imported(name, begin)
+        for row in _NATIVE:
+            when_imported(row[0], functools.partial(_tell_of_native, originals, *row))
         sys.addaudithook(originals.hear)

@@ -12,6 +12,10 @@ from pathlib import Path
 from tests.versions import ROOT, Missing, environment, passes
 
 FRAMEWORKS = ("lightning", "accelerate", "transformers", "pytorch-ignite", "hydra-core", "ray[train]")
+WRITERS = ("tensorboard", "safetensors", "h5py")
+"""What else tests/untouched/test_libraries.py writes files with."""
+
+TESTS = ("tests/frameworks", "tests/untouched/test_libraries.py")
 
 
 def main() -> int:
@@ -25,11 +29,11 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         python = environment(arguments.environment, arguments.python, arguments.torch)
-        subprocess.run([python, "-m", "pip", "install", "-q", *FRAMEWORKS], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", *FRAMEWORKS, *WRITERS], check=True)
     except (Missing, subprocess.CalledProcessError) as reason:
         print(reason, file=sys.stderr)
         return 2
-    return 0 if passes(python, ("tests/frameworks", *arguments.pytest)) else 1
+    return 0 if passes(python, (*TESTS, *arguments.pytest)) else 1
 
 
 if __name__ == "__main__":
