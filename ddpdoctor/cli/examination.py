@@ -14,6 +14,7 @@ from ddpdoctor.cli.hosts import Hosts, facts_by_rank
 from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder, hold
+from ddpdoctor.cli.running_script import RunningScript, how_long
 from ddpdoctor.cli.second_run import (
     LEAST_SECONDS,
     NOT_CONFIRMED,
@@ -191,7 +192,12 @@ class _Examination(Judging):
             job = bundled_trainer(launch, folder, forked=not self.request.options.no_fork)
         follow = None if job.bundled else self.request.follow
         agreement = None if job.bundled else self.hosts.agreement
-        policy = RunPolicy(self.request.options.hang_after, tell=self.progress.stage, agreement=agreement)
+        policy = RunPolicy(
+            self.request.options.hang_after,
+            tell=self.progress.stage,
+            when_looked=RunningScript(job, self.progress).show if self.progress.is_live else None,
+            agreement=agreement,
+        )
         torch, orphaned = self.request.host.torch_version, [self.folder]
         return JobRun(job, launch, folder, torch=torch, follow=follow, if_orphaned=orphaned, policy=policy)
 
@@ -205,7 +211,7 @@ class _Examination(Judging):
         if self.job is None:
             return
         name = self.request.job.name if self.request.job else "the bundled trainer under torchrun"
-        self.progress.stage(f"running {name}{self._how_long}")
+        self.progress.stage(f"running {name}{how_long(self.request.job)}")
         trace = self.job.finish(self._deadline_of_job())
         confirmed = self.request.job is None or not may_come_from_cuts(trace, checks)
         if not confirmed and self._may_run_again:
@@ -227,17 +233,6 @@ class _Examination(Judging):
         if not confirmed:
             self.verdicts = list(map(as_information, self.verdicts))
             self.notes.append(NOT_CONFIRMED)
-
-    @property
-    def _how_long(self) -> str:
-        """What the progress line says of a script's length."""
-        job = self.request.job
-        if job is None or job.recorder.full:
-            return ""
-        batches = job.recorder.batches
-        return (
-            f", {batches} batches per pass" if batches else f", about {job.recorder.budget:.0f} s of training"
-        )
 
     @property
     def _may_run_again(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -15,6 +16,7 @@ from ddpdoctor.text import size
 _USUAL = ("/tmp", "/var/tmp", "/usr/tmp")
 _LEAST_BYTES = 16 << 20
 """Of free space: records, output and a checkpoint of the live group are about half of it."""
+_FICLONE = 0x40049409
 _ROOM = 8 << 30
 """Bytes of free space in which what a script writes in its private view mostly fits."""
 
@@ -50,10 +52,23 @@ def place_with_room() -> str:
     """The first of these places in which there is much room, and else the one with the most.
 
     What a script writes in its private view goes there, and must not fail for a small folder for temporary files
-    where its own would have taken it.
+    where its own would have taken it. A place comes first whose files can share the blocks of those in the working
+    directory: a large file that is changed in place, or added to, is copied there.
     """
-    free = {place: _free(place) for place in places()}
+    free = {place: _free(place) for place in sorted(places(), key=_shares_blocks, reverse=True)}
     return next((place for place, bytes_ in free.items() if bytes_ >= _ROOM), max(free, key=free.__getitem__))
+
+
+def _shares_blocks(place: str) -> bool:
+    """Whether the file system copies files of the working directory to this place without their blocks."""
+    with contextlib.suppress(OSError, ImportError):
+        import fcntl
+
+        if os.stat(place).st_dev == os.stat(".").st_dev:  # noqa: PTH116
+            with tempfile.TemporaryFile(dir=place) as one, tempfile.TemporaryFile(dir=place) as other:
+                fcntl.ioctl(other, _FICLONE, one.fileno())
+                return True
+    return False
 
 
 def _free(place: str) -> int:
