@@ -376,7 +376,10 @@ def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> 
 def _fix_of_usage(first: RankTrace) -> str | None:
     usage = any(line.startswith("usage:") for line in first.output)
     return (
-        "give the script its arguments, after its name: ddpdoctor check train.py ARGS..." if usage else None
+        "options of ddpdoctor stand before the script, and the script's arguments after it: "
+        "ddpdoctor check --nproc 2 train.py ARGS..."
+        if usage
+        else None
     )
 
 
