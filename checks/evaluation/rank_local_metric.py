@@ -25,7 +25,7 @@ from ddpdoctor.trace.loading import SharedPass, evaluation_rounds
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.unreached.lines import UnreachedLines
 from ddpdoctor.unreached.sights import judge
-from ddpdoctor.unreached.values import shown_of_a_part
+from ddpdoctor.unreached.values import used_of_a_part
 
 NO_VALUES = ("barrier",)
 """Collectives that carry nothing from rank to rank."""
@@ -99,7 +99,7 @@ class RankLocalMetric(Check):
 
     def examine_code(self, lines: UnreachedLines) -> Judgement:
         return judge(
-            self, lines, shown_of_a_part(lines), "{what} is of this rank's part of the evaluation set only"
+            self, lines, used_of_a_part(lines), "{what} is of this rank's part of the evaluation set only"
         )
 
 

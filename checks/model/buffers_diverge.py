@@ -1,9 +1,11 @@
+import ast
 import math
 from collections.abc import Iterator, Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
+from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.program import Program
 from ddpdoctor.recorder.events.training import Buffers, Wrapper
 from ddpdoctor.recorder.patches.batch_norm_updates import BatchNormUpdate
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
@@ -18,8 +20,10 @@ class BuffersDiverge(Check):
 
     What it finds:
         Buffers of a model wrapped with broadcast_buffers=False, BatchNorm's running statistics for instance, that
-        differ between ranks which all evaluate with it. And a warning where torch.optim.swa_utils.update_bn computes
-        the statistics of an averaged model anew on each rank from its own part of the data.
+        differ between ranks which all evaluate with it. And warnings: where such buffers differ at the end of training
+        and the model itself changes them as a whole by each rank's own data, as codebooks and running means; and where
+        torch.optim.swa_utils.update_bn computes the statistics of an averaged model anew on each rank from its own
+        part of the data.
 
     Why it matters:
         Weights are equal, and the ranks still hold different models: each normalises with the statistics of its own
@@ -67,13 +71,33 @@ class BuffersDiverge(Check):
         )
 
     def _evaluated(self, trace: Trace) -> Judgement:
-        evaluated = [pair for group in replicas(trace) for pair in _evaluated(group)]
+        evaluated = [pair for group in replicas(trace) for pair in _rows(group, "evaluation")]
+        ended = [pair for group in replicas(trace) for pair in _rows(group, "end")]
+        changed = [(*pair, names, at) for pair in ended for names, at in _changed(trace, *pair)]
+        if changed and not any(_differing(row) for _, row in evaluated):
+            return [self._trained(*it) for it in changed]
         if not evaluated:
             raise NotMeasured("no two ranks evaluated a model with buffers that are not broadcast")
         unequal = [(wrapper, row) for wrapper, row in evaluated if _differing(row)]
         models = grouped(unequal, lambda pair: pair[0].index)
         return [self._diverge(*evaluations[0]) for evaluations in models] or Passed(
             f"buffers were equal in {plural(len(evaluated), 'evaluation')}"
+        )
+
+    def _trained(
+        self, wrapper: Wrapper, row: Mapping[int, Buffers], names: tuple[str, ...], at: Where
+    ) -> Finding:
+        return self.warn(
+            f"{ranks_phrase(row)} train {wrapper.module} with different buffers: "
+            f"{differ(len(names), len(next(iter(row.values())).digests), 'buffer')}",
+            why="The model changes them by each rank's own data, and with broadcast_buffers=False nothing makes them "
+            "equal. The ranks train one set of weights for models that differ, and the checkpoint has the buffers of "
+            "one rank.",
+            fix="dist.all_reduce(statistics)    # over the ranks, before the buffer is changed by them",
+            ranks=tuple(row),
+            where=at,
+            evidence=(Evidence(f"differ: {listing(names)}", tuple(row)), *shown_at("wrapped", wrapper.at)),
+            about=of_model(wrapper),
         )
 
     def _diverge(self, wrapper: Wrapper, row: Mapping[int, Buffers]) -> Finding:
@@ -88,17 +112,41 @@ class BuffersDiverge(Check):
         )
 
 
-def _evaluated(group: Group) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:
-    """The buffers at each evaluation that several ranks did, where nothing broadcasts them."""
+def _rows(group: Group, when: str) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:
+    """The buffers that several ranks had at the same moment, where nothing broadcasts them."""
     for wrapper in next(iter(group.values())).wrappers:
         if wrapper.flags.get("broadcast_buffers", True) or not wrapper.buffers:
             continue
         buffers = on_each_rank(group, lambda recording: recording.events(Buffers))
-        evaluated = [
-            pair for pair in buffers if pair[1].wrapper == wrapper.index and pair[1].when == "evaluation"
-        ]
-        for row in in_turn(evaluated):
+        told = [pair for pair in buffers if pair[1].wrapper == wrapper.index and pair[1].when == when]
+        for row in in_turn(told):
             yield wrapper, row
+
+
+def _changed(
+    trace: Trace, wrapper: Wrapper, row: Mapping[int, Buffers]
+) -> Iterator[tuple[tuple[str, ...], Where]]:
+    """The buffers that differ and that the script changes as a whole, by what it adds to them or puts in their
+    place; a queue, of which elements are replaced, may be each rank's own."""
+    recording = next(iter(trace.recorded.values()))
+    program = Program.holding(wrapper.at, recording.script) if wrapper.at else None
+    places = dict(_changes(program)) if program else {}
+    unequal = tuple(it for it in _differing(row) if it.rpartition(".")[2] in places)
+    if unequal:
+        yield unequal, places[unequal[0].rpartition(".")[2]]
+
+
+def _changes(program: Program) -> Iterator[tuple[str, Where]]:
+    """The attributes of modules that the program changes in place, with a line that does."""
+    classes = {(file.path, name) for file, of in program.modules() for name in [of.name]}
+    owners = ((it.owner, it) for it in program.every_call() if it.method.endswith("_"))
+    values = (it for it in program.assigned() if isinstance(it[0].node, ast.Attribute))
+    for target, by in (*((owner, call) for owner, call in owners if owner), *values):
+        node = target.node
+        if isinstance(node, ast.Attribute) and isinstance(by.node, ast.Call | ast.BinOp):
+            method = (target.where.function or "").rpartition(".")
+            if (target.file.path, method[0]) in classes and method[2] != "__init__":
+                yield node.attr, target.where
 
 
 def _updated_from_parts(recordings: Mapping[int, Recording]) -> Iterator[dict[int, BatchNormUpdate]]:

@@ -14,6 +14,9 @@ from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import grouped, made_at, shown_at
 from ddpdoctor.trace.source_causes import hyperparameter_set
 from ddpdoctor.trace.sync import Group, Update, replicas, restored_alike, updates
+from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.sights import judge
+from ddpdoctor.unreached.values import set_apart
 
 _ROUNDING = 1e-5
 """Relative; a GPU computes one evaluation on two ranks with sums in another order."""
@@ -96,6 +99,11 @@ class HyperparametersDiffer(Check):
             + shown_at("updated", update.where),
             about=Kind.OPTIMIZER.of(f"optimizer {update.optimizer}"),
             explained_by=() if restored_alike(unequal.group) else ("DD405",),
+        )
+
+    def examine_code(self, lines: UnreachedLines) -> Judgement:
+        return judge(
+            self, lines, set_apart(lines), "each rank would set {what} of its optimizer by itself: {why}"
         )
 
 

@@ -23,7 +23,7 @@ from ddpdoctor.trace.weights import (
 )
 from ddpdoctor.unreached.lines import UnreachedLines
 from ddpdoctor.unreached.sights import judge
-from ddpdoctor.unreached.values import changed_apart
+from ddpdoctor.unreached.values import changed_apart, loaded_by_some
 
 _SEND = (
     "change weights before the wrap, which gives every rank those of rank 0; or afterwards on all ranks:\n"
@@ -215,7 +215,8 @@ class WeightsDiffer(Check):
         )
 
     def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(self, lines, changed_apart(lines), "each rank would set {what} by itself: {why}")
+        sights = (*changed_apart(lines), *loaded_by_some(lines))
+        return judge(self, lines, sights, "each rank would set {what} by itself: {why}")
 
 
 def _fix_of_hook(wrapper: Wrapper) -> str:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from ddpdoctor.program.files import FUNCTIONS, Loop, Scope, dotted
+from ddpdoctor.program.known import CHANGES
 
 
 class How(Enum):
@@ -346,5 +347,6 @@ class Chains:
                     state[f"{key}.{name}"] = known | self._set_elsewhere(f"{key}.{name}")
         known = state.get(key, frozenset())
         fixed = all(it.how in (How.IMPORTED, How.DEFINED) for it in known)
-        if not (fixed and (known or is_owner)):
+        puts_in = is_owner and not known and getattr(call.func, "attr", "") in CHANGES
+        if puts_in or not (fixed and (known or is_owner)):
             self._define(state, key, part, How.GIVEN, call, keeps=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ddpdoctor.program import known
 from ddpdoctor.program.calls import MOST_CALLS
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import FUNCTIONS, File, Function, dotted, own_nodes
+from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File, Function, dotted, own_nodes
 from ddpdoctor.program.known import Origin
 from ddpdoctor.program.objects import MOST_POINTS, Objects
 from ddpdoctor.program.points import Context, Entity, Leaf, Made, Point
@@ -192,7 +192,10 @@ class Flow(Objects):
             case ast.Lambda():
                 made = Made([], [Leaf(Origin.EQUAL, "lambda")])
             case _:
-                made = Made([point.at(it) for it in _operands(node)])
+                parts = [point.at(it) for it in _operands(node)]
+                # What a comprehension takes from a DataLoader is in its element.
+                loaders = isinstance(node, COMPREHENSIONS)
+                made = Made([it for it in parts if not (loaders and self._is_loader(it))])
         return made
 
     def _of_variable(self, point: Point, node: ast.Name) -> Made:
@@ -207,6 +210,7 @@ class Flow(Objects):
         own, _ = self._reaching(use, point.file)
         if len(own) < 2:
             return []
+        own = [it for it in own if self._may_change(point, it)]
         around = set(point.file.above(use))
         tests = [
             above.test
@@ -215,6 +219,15 @@ class Flow(Objects):
             if isinstance(above, ast.If | ast.While) and above not in around
         ]
         return [point.at(test) for test in dict.fromkeys(tests)]
+
+    def _may_change(self, point: Point, definition: Definition) -> bool:
+        """Whether a definition gives a variable another value: a call that is only given it mostly does not."""
+        call = definition.value
+        if definition.how is not How.GIVEN or not isinstance(call, ast.Call):
+            return True
+        if isinstance(call.func, ast.Attribute) and call.func.value is definition.node:
+            return _changes(call)
+        return any(it in known.REDUCES for it in self.called(point.at(call)) if isinstance(it, str))
 
     def _of_attribute(self, point: Point, node: ast.Attribute) -> Made:
         copies = self.copies(point)
@@ -314,6 +327,8 @@ class Flow(Objects):
             made.leaves.append(Leaf(Origin.EQUAL, name))
         elif name in known.LOADERS:
             made.leaves.append(Leaf(Origin.UNKNOWN, name))
+        elif name == "builtins.len" and node.args and self._is_loader(point.at(node.args[0])):
+            made.leaves.append(Leaf(Origin.EQUAL, name))
         elif name == "builtins.next" and node.args:
             inner = self._iterated(point, node.args[0], ())
             made.parts += inner.parts
@@ -324,6 +339,10 @@ class Flow(Objects):
             made.parts += [point.at(it) for it in (*owner, *arguments(node))]
             if not known.is_pure(name):
                 made.leaves.append(Leaf(Origin.UNKNOWN, name))
+
+    def _is_loader(self, point: Point) -> bool:
+        """Whether it is a DataLoader, which gives each rank as many batches or lets the ranks wait for each other."""
+        return not self.types(point).isdisjoint(known.LOADERS)
 
     def rank_ends(self) -> set[object]:
         """The parameters, attributes and expressions that the program gives to torch as the number of the rank."""

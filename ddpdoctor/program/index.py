@@ -26,6 +26,8 @@ class Index:
         self._chains: dict[Scope, Chains] = {}
         self._calls_of: defaultdict[str, list[tuple[ast.Call, File]]] = defaultdict(list)
         self._stores: defaultdict[str, list[tuple[ast.Attribute, File]]] = defaultdict(list)
+        self._filled: defaultdict[str, list[tuple[ast.Attribute, File]]] = defaultdict(list)
+        """Attributes that hold containers, where something is put in."""
         self._named: defaultdict[str, list[Entity]] = defaultdict(list)
         self._globals: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
         self._sets: dict[ast.ClassDef, dict[str, set[str]]] = {}
@@ -33,6 +35,9 @@ class Index:
         for file in files.values():
             for call in file.calls:
                 self._calls_of[name_called(call)].append((call, file))
+                owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+                if isinstance(owner, ast.Attribute) and name_called(call) in known.CHANGES:
+                    self._filled[owner.attr].append((owner, file))
             for store in file.stores:
                 self._stores[store.attr].append((store, file))
             for definition in (*file.functions, *file.classes):

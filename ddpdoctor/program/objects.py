@@ -89,7 +89,7 @@ class Objects(Calls):
         lists = (end for end in self.ends(point) if isinstance(end.node, ast.List | ast.Tuple))
         return [end.at(it) for end in lists for it in end.node.elts if isinstance(it, ast.Call)]  # type: ignore[union-attr]
 
-    def _elements(self, points: list[Point], path: Sequence[int | str]) -> list[Point]:
+    def _elements(self, points: list[Point], path: Sequence[object]) -> list[Point]:
         """The elements at some positions, one inside the other, of what these are."""
         for key in path:
             points = [element for point in points for element in self._element(point, key)]
@@ -152,7 +152,12 @@ class Objects(Calls):
         own, others = self._reaching(node, point.file)
         found = [point.at(it) for it in own]
         if others and isinstance(node.slice, ast.Constant):
-            elements = self._element(point.at(node.value), node.slice.value)
+            base: ast.expr = node
+            path: list[object] = []
+            while isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Constant):
+                path.insert(0, base.slice.value)
+                base = base.value
+            elements = self._elements([point.at(base)], path)
             found += [it for it in elements if it.node is not node.value and not _is_container(it.node)]
         elif others and not isinstance(node.slice, ast.Slice):
             tables = (end for end in self.ends(point.at(node.value)) if isinstance(end.node, ast.Dict))
@@ -206,9 +211,9 @@ class Objects(Calls):
         return []
 
     def _stored(self, name: str, of_type: Referent) -> list[Point]:
-        """What the program assigns to an attribute of objects of a class."""
+        """What the program assigns to an attribute of objects of a class, or puts into what it holds."""
         found = []
-        for store, file in self._stores.get(name, ()):
+        for store, file in (*self._stores.get(name, ()), *self._filled.get(name, ())):
             definition = self.chains(file.scopes[store], file).definition(store)
             if definition is not None and of_type in self._owners(store, file):
                 found.append(Point(definition, file))

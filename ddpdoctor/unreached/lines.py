@@ -23,7 +23,7 @@ JOINED_BY_ALL = frozenset(
         DDP,
         *("accelerate.Accelerator.wait_for_everyone", "accelerate.PartialState.wait_for_everyone"),
         *("lightning.Fabric.barrier", "lightning.Trainer.strategy.barrier", "horovod.torch.barrier"),
-        "ignite.distributed.barrier",
+        *("ignite.distributed.barrier", "torch.distributed.new_group"),
     }
 )
 """What every rank has to call, beside the collectives of torch."""
@@ -336,8 +336,9 @@ def _in_all(sets: Sequence[frozenset[int] | None]) -> frozenset[int] | None:
 
 
 def _names_a_group(call: Expression) -> bool:
-    given = (call.argument(None, name) for name in _GROUPS)
-    return any(it is not None and not isinstance(it.node, ast.Constant) for it in given)
+    """Whether only some ranks have to call it: those of a group, which may be one that they make among themselves."""
+    given = (call.argument(None, name) for name in (*_GROUPS, "use_local_synchronization"))
+    return any(it is not None and getattr(it.node, "value", True) for it in given)
 
 
 def _divides(loader: Expression) -> bool:

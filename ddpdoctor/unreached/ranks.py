@@ -38,6 +38,7 @@ _MAIN = (
     "is_world_process_zero",
     "is_master_ordinal",
 )
+_SIZES = ("get_world_size", "WORLD_SIZE")
 _CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
 
 
@@ -116,6 +117,8 @@ def _of_source(expression: Expression, rank: int, depth: int) -> Any:
     origins = expression.origins
     if origins.only(Origin.RANK) and (source := origins.of(Origin.RANK)):
         return rank == 0 if source.name.endswith(_MAIN) else rank
+    if origins.sources and all(it.name.strip("']").endswith(_SIZES) for it in origins.sources):
+        return SIZE
     raise _Unknown
 
 

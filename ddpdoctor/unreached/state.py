@@ -88,7 +88,7 @@ def _sources(lines: UnreachedLines, path: str, node: ast.expr) -> tuple[Source, 
 def devices_by_rank(lines: UnreachedLines) -> Iterator[Sight]:
     """The unreached calls that choose a GPU by the global rank."""
     for call in lines.calls(("torch.cuda.set_device", "torch.device")):
-        number = call.argument(0, "device")
+        number = call.argument(1, "index") or call.argument(0, "device")
         if number is None or not lines.ways(call):
             continue
         sources = number.origins.sources

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeAlias
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Expression, Origin
 from ddpdoctor.program.files import FUNCTIONS, dotted
-from ddpdoctor.program.ways import Way
+from ddpdoctor.program.ways import Way, ways_to
+from ddpdoctor.unreached.files import CHECKPOINTS
 from ddpdoctor.unreached.lines import BECAUSE, DDP, UnreachedLines, path_of
 from ddpdoctor.unreached.sights import Sight
 
@@ -18,6 +21,7 @@ _SET = ("copy_", "add_", "mul_", "lerp_", "fill_", "zero_", "sub_", "div_", *_DR
 _OF_LAYERS = ("weight", "bias")
 """The parameters of torch's own layers."""
 _SHOWS = ("builtins.print", "json.dump", "logging.info", "wandb.log", "mlflow.log_metric")
+_PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 _NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 
 
@@ -33,6 +37,59 @@ def changed_apart(unreached: UnreachedLines) -> Iterator[Sight]:
             if (found := _differs(unreached, call, way)) is not None:
                 why, evidence = found
                 yield Sight(call.where, {"what": owner.text, "why": why}, evidence)
+
+
+def loaded_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
+    """Wrapped models into which only some ranks load a state before training goes on."""
+    for call in unreached.calls_of_methods(("load_state_dict",)) if unreached.is_wrapped else ():
+        if unreached.sends_weights or _is_sent(unreached, call):
+            continue
+        for way in unreached.ways(call):
+            owner = replace(call, context=way.context).owner
+            decisions = filter(None, map(unreached.decision, way.conditions))
+            decision = next((it for it in decisions if it.source.origin is Origin.RANK), None)
+            if owner and decision and _is_wrapped(owner) and _is_trained_after(unreached, way):
+                because = BECAUSE[Origin.RANK]
+                words = {"what": owner.text, "why": f"a condition on {because}"}
+                yield Sight(call.where, words, decision.evidence(because))
+
+
+def _is_wrapped(owner: Expression) -> bool:
+    """Whether it is a wrapper or the very module of one, and no copy."""
+    parts = [owner, *owner.made_of()]
+    modules = (it for it in parts if isinstance(it.node, ast.Attribute) and it.node.attr == "module")
+    of_wrapper = any(DDP in it.inner(it.node.value).classes for it in modules)  # type: ignore[attr-defined]
+    return (of_wrapper or DDP in owner.classes) and not any("copy.deepcopy" in it.called for it in parts)
+
+
+def _is_trained_after(unreached: UnreachedLines, way: Way) -> bool:
+    ways = [it for backward in unreached.backwards for it in ways_to(backward)]
+    return any(
+        unreached.program.is_ahead(line, other) for line in way.lines for it in ways for other in it.lines
+    )
+
+
+def set_apart(unreached: UnreachedLines) -> Iterator[Sight]:
+    """Settings of optimizers, as ``group["lr"]``, that each rank changes by values of its own."""
+    for target, value in unreached.program.assigned() if unreached.is_wrapped else ():
+        node = target.node
+        if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
+            continue
+        held = target.inner(node.value)
+        if not any(it.is_attribute("param_groups") for it in held.made_of()):
+            continue
+        for way in unreached.ways(target):
+            source = unreached.own_source(value)
+            if source is not None:
+                why, evidence = BECAUSE[source.origin], path_of(source, target.where)
+            else:
+                decisions = filter(None, map(unreached.decision, way.conditions))
+                decision = next((it for it in decisions if it.source.origin is Origin.OWN_DATA), None)
+                if decision is None:
+                    continue
+                why = f"a condition on {BECAUSE[decision.source.origin]}"
+                evidence = decision.evidence(BECAUSE[decision.source.origin])
+            yield Sight(target.where, {"what": str(node.slice.value), "why": why}, evidence)
 
 
 def _differs(
@@ -85,20 +142,35 @@ def _is_after_wrap(unreached: UnreachedLines, owner: Expression, way: Way) -> bo
 # Metrics.
 
 
-def shown_of_a_part(unreached: UnreachedLines) -> Iterator[Sight]:
-    """Results of evaluations of shards that one rank prints, writes, or compares."""
+def used_of_a_part(unreached: UnreachedLines) -> Iterator[Sight]:
+    """Results of evaluations of shards that one rank prints or writes, or by which something is chosen."""
+    for value, at in (*_shown(unreached), *_decides(unreached)):
+        yield from _of_a_part(unreached, value, at)
+
+
+_Used: TypeAlias = Iterator[tuple[Expression, Where]]
+"""A value, and the line that uses it."""
+
+
+def _shown(unreached: UnreachedLines) -> _Used:
     for call in unreached.calls(_SHOWS):
         for way in unreached.ways(call):
             if any(it.by_rank for it in way.conditions):
-                for value in call.arguments:
-                    yield from _of_a_part(unreached, value, call.where)
+                yield from ((value, call.where) for value in call.arguments)
+
+
+def _decides(unreached: UnreachedLines) -> _Used:
+    for call in unreached.calls_of_methods(("step",)):
+        if call.owner is not None and _PLATEAU in call.owner.classes and unreached.ways(call):
+            yield from ((value, call.where) for value in call.arguments[:1])
+    for call in unreached.calls(CHECKPOINTS):
+        for condition in (it for way in unreached.ways(call) for it in way.conditions if not it.by_rank):
+            yield from ((part, condition.at) for part in condition.test.parts())
     for file in unreached.program.files.values():
-        for node in file.scopes:
-            if isinstance(node, ast.If) and isinstance(node.test, ast.BoolOp):
-                test = Expression(unreached.program, file, node.test)
-                if unreached.is_unreached(test.where) and _has_rank(test):
-                    for part in test.parts():
-                        yield from _of_a_part(unreached, part, test.where)
+        tests = (it.test for it in file.scopes if isinstance(it, ast.If) and isinstance(it.test, ast.BoolOp))
+        for test in (Expression(unreached.program, file, it) for it in tests):
+            if unreached.is_unreached(test.where) and _has_rank(test):
+                yield from ((part, test.where) for part in test.parts())
 
 
 def _has_rank(test: Expression) -> bool:

@@ -24,15 +24,29 @@ def steps_without_sync(unreached: UnreachedLines) -> Iterator[Sight]:
         for call in file.calls:
             if name_called(call) == "no_sync" and unreached.ways(Expression(program, file, call)):
                 for loop in program.loops.around(file, call.lineno)[-1:]:
-                    yield from _of_loop(unreached, file, loop, Expression(program, file, call))
+                    no_sync = Expression(program, file, call)
+                    yield from _of_loop(unreached, file, loop, no_sync, _uses(no_sync, loop))
+    flags = [it for it in program.assigned() if it[0].is_attribute("require_backward_grad_sync")]
+    for flag, value in flags:
+        for loop in program.loops.around(flag.file, flag.node.lineno)[-1:]:
+            alone = sum(it.file is flag.file and it.where.line in lines(loop) for it, _ in flags) == 1
+            if alone and unreached.is_unreached(flag.where) and not isinstance(value.node, ast.Constant):
+                off = Condition(value, False, flag.where)
+                yield from _of_loop(unreached, flag.file, loop, flag, [*_within(unreached, loop, flag), off])
 
 
-def _of_loop(unreached: UnreachedLines, file: File, loop: ast.AST, no_sync: Expression) -> Iterator[Sight]:
+def _of_loop(
+    unreached: UnreachedLines,
+    file: File,
+    loop: ast.AST,
+    no_sync: Expression,
+    uses: list[Condition] | None,
+) -> Iterator[Sight]:
+    """Args: uses: what has to be so, in the loop, for a backward not to reduce."""
     index = _index(loop)
     home = file.scopes[loop]
     own = [it for it in file.calls if file.function_at(it.lineno) is home]
     steps = [Expression(unreached.program, file, it) for it in own if _steps(unreached, file, it)]
-    uses = _uses(no_sync, loop)
     if not index or len(steps) != 1 or uses is None or _averages(unreached, file, loop):
         return
     step = steps[0]

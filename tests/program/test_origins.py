@@ -167,7 +167,7 @@ Trainer(DDP(nn.Linear(2, 2)), DataLoader([1]), dist.get_rank()).run()
         ("show(self.best)", {OWN}),
         ("self.best = 0\n        show(self.best)", set()),
         ("self.best = 0\n        self.run()\n        show(self.best)", {OWN}),
-        ("show(self.mean() < self.best)", {OWN, REDUCED, UNKNOWN}),
+        ("show(self.mean() < self.best)", {OWN, REDUCED}),
     ],
 )
 def test_values_flow_through_attributes_parameters_and_returns(

@@ -23,7 +23,7 @@ from ddpdoctor.unreached.lines import UnreachedLines
 
 PAIRS = Path(__file__).parent / "pairs"
 HEAD = """\
-import argparse, contextlib, json, math, os, random, time
+import argparse, contextlib, copy, json, math, os, random, time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
