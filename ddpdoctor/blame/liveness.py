@@ -158,7 +158,10 @@ class HangDetector:
         self.together = HANG_SECONDS
         self._hang_after = hang_after
         self._least = least
-        self._longest = 0.0
+        self._longest = {True: 0.0, False: 0.0}
+        """The longest pause that ended by itself, by whether every rank waited in it: that a rank was slow to start, or
+        blocked, says nothing of how long all may wait for each other."""
+        self._all_waited = False
         self._since: float | None = None
         """When the last sign of progress was seen."""
         self._known: float | None = None
@@ -182,6 +185,7 @@ class HangDetector:
             moved = now
         if self._since is None or moved > self._since:
             self._end_pause(moved)
+        self._all_waited = bool(waiting) and len(waiting) == len(ranks)
         still = now - (self._since or 0.0)
         waited = now - min((ranks[rank].moved for rank in waiting), default=now)
         overdue = waited > max(TIMEOUT_SHARE * timeout, min(timeout, LEAST_TIMEOUT))
@@ -204,7 +208,8 @@ class HangDetector:
 
     def _end_pause(self, moved: float) -> None:
         if self._since is not None and self._known != self._since:
-            self._longest = max(self._longest, moved - self._since)
+            kind = self._all_waited
+            self._longest[kind] = max(self._longest[kind], moved - self._since)
         self._since = moved
 
     def _state(self, now: float, still: float, away: Sequence[Observation]) -> JobState:
@@ -227,7 +232,8 @@ class HangDetector:
         gone = all(rank.activity is RankActivity.LEFT for rank in away)
         least = self.together if not away else HANG_SECONDS if gone else self._least
         unseen = max((rank.at_least for rank in away), default=0.0)
-        return max(least, unseen, min(PAUSE_FACTOR * self._longest, LONGEST_HANG_SECONDS))
+        longest = max(self._longest.values()) if away else self._longest[True]
+        return max(least, unseen, min(PAUSE_FACTOR * longest, LONGEST_HANG_SECONDS))
 
     def _alone(self, still: float, blocked: bool) -> JobState:
         after = START_SECONDS if self._hang_after is None else max(self._hang_after, START_SECONDS)

@@ -133,6 +133,17 @@ def test_a_run_that_pauses_is_given_three_times_its_longest_pause() -> None:
     assert told == pytest.approx(10 + 12, abs=0.5)
 
 
+@pytest.mark.parametrize(("before", "limit"), [(BLOCKED, 5), (WAITS, 45)])
+def test_a_slow_start_gives_no_time_to_ranks_that_all_wait(before: RankActivity, limit: float) -> None:
+    def scene(now: float) -> dict[int, Observation]:
+        moved, other = (0.0, before) if now < 15 else (15.0, WAITS)
+        return {0: Observation(WAITS, moved), 1: Observation(other, moved)}
+
+    detector = HangDetector(least=30.0)
+    detector.together = 20.0 if before is WAITS else 5.0
+    assert verdict_at(scene, 100, detector) == pytest.approx(15 + limit, abs=0.5)
+
+
 def test_pauses_never_make_it_more_than_a_minute() -> None:
     detector = HangDetector(least=30.0)
     told = verdict_at(pauses(25, 28, then=still(WAITS, BLOCKED)), 200, detector)
