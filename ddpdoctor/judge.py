@@ -94,6 +94,10 @@ class Verdict:
         """Whether what the check finds there is a cause, or more of it than how ranks ended."""
         return self.source not in self.check.names_no_cause_in
 
+    def with_each(self, change: Callable[[Finding], Finding]) -> Verdict:
+        """The verdict with each of its findings changed."""
+        return replace(self, findings=tuple(map(change, self.findings)))
+
     def without(self, dropped: Iterable[Finding], cause: str) -> Verdict:
         """The verdict less these findings, which a finding with the code ``cause`` explains."""
         gone = {id(finding) for finding in dropped}
@@ -134,11 +138,15 @@ def judge_further(
     verdicts: Iterable[Verdict],
 ) -> list[Verdict]:
     """As :func:`judge`, of more facts of a source; what the verdicts have found at a line is told once."""
-    known = {(finding.code, finding.where) for verdict in verdicts for finding in verdict.findings}
+    known = {_code_and_line(finding) for verdict in verdicts for finding in verdict.findings}
     return [
-        replace(verdict, findings=tuple(it for it in verdict.findings if (it.code, it.where) not in known))
+        replace(verdict, findings=tuple(it for it in verdict.findings if _code_and_line(it) not in known))
         for verdict in judge(source, checks, facts, on_error)
     ]
+
+
+def _code_and_line(finding: Finding) -> tuple[object, ...]:
+    return finding.code, finding.where and (finding.where.file, finding.where.line)
 
 
 def _judge_one(source: Source, check: Check, facts: Any, on_error: Callable[[str], None]) -> Verdict:

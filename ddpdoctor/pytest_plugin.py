@@ -77,12 +77,12 @@ def _expected(node: Any) -> set[str]:
 def _wrong(report: Report, expected: set[str]) -> list[str]:
     """What is to be said where the report is not as expected."""
     from ddpdoctor import registry
-    from ddpdoctor.report.detail import finding_lines
+    from ddpdoctor.report.detail import full_text
 
     checks = {name: registry.by_code(name) for name in expected}
     codes = {check.code if check else name for name, check in checks.items()}
     findings = [finding for finding in report.problems if finding.code not in codes]
-    wrong = ["\n".join(line.text for line in finding_lines(finding, 80)) for finding in findings]
+    wrong = [full_text(finding, 80) for finding in findings]
     missing = sorted(codes - {finding.code for finding in report.findings})
     wrong += [f"{code} was expected and not found" for code in missing]
     if report.exit_status == 2:

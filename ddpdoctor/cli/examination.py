@@ -299,10 +299,7 @@ def _with_log(verdict: Verdict, record: GroupRecord) -> Verdict:
         return verdict
     lines = "\n".join(("what torch wrote last:", *record.log))
     output = (*record.nccl, *((Evidence(lines),) if record.broken and record.log else ()))
-    return replace(
-        verdict,
-        findings=tuple(replace(finding, evidence=finding.evidence + output) for finding in verdict.findings),
-    )
+    return verdict.with_each(lambda finding: replace(finding, evidence=finding.evidence + output))
 
 
 def _measurements(checks: tuple[Check, ...]) -> list[str]:

@@ -55,10 +55,7 @@ def with_output(
 
 def _placed(verdict: Verdict, place: Where | None) -> Verdict:
     """The verdict at the script's line at which a rank ended, where the output names no line."""
-    return replace(
-        verdict,
-        findings=tuple(replace(finding, where=finding.where or place) for finding in verdict.findings),
-    )
+    return verdict.with_each(lambda finding: replace(finding, where=finding.where or place))
 
 
 def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
@@ -107,7 +104,4 @@ def _explained(verdict: Verdict, codes: tuple[str, ...]) -> Verdict:
     """The verdict, which is dropped where it names no cause and another does."""
     if verdict.names_cause:
         return verdict
-    findings = (
-        replace(finding, explained_by=(*finding.explained_by, *codes)) for finding in verdict.findings
-    )
-    return replace(verdict, findings=tuple(findings))
+    return verdict.with_each(lambda it: replace(it, explained_by=(*it.explained_by, *codes)))

@@ -19,7 +19,7 @@ from ddpdoctor.cli.request import Request
 from ddpdoctor.job.job_folder import is_as_it_ran, working_directory
 from ddpdoctor.judge import Verdict, compose, judge_further, skip_all
 from ddpdoctor.judge import judge as judge_all
-from ddpdoctor.model import Finding, Report, Source, Where
+from ddpdoctor.model import Report, Source, Where
 from ddpdoctor.program import Program
 from ddpdoctor.text import listing, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -129,12 +129,8 @@ class Judging:
         if lines.too_many:
             self.notes.append(lines.too_many)
             return
-        found = [it for verdict in self.verdicts for it in verdict.findings]
-        known = {(it.code, it.where.file, it.where.line) for it in found if it.where}
-        for verdict in judge_all(Source.CODE, self.request.checks(Source.CODE), lines, self.log):
-            new = [it for it in verdict.findings if it.where]
-            new = [it for it in new if it.where and (it.code, it.where.file, it.where.line) not in known]
-            self.verdicts.append(replace(verdict, findings=tuple(new)))
+        checks = self.request.checks(Source.CODE)
+        self.verdicts += judge_further(Source.CODE, checks, lines, self.log, self.verdicts)
 
     def _read_output(self, trace: Trace, folders: Sequence[Path]) -> None:
         """Of a script that broke, what it printed may tell more than its exception."""
@@ -198,7 +194,9 @@ def with_hosts(verdict: Verdict, hosts: Mapping[int, str]) -> Verdict:
     """
     if len({*hosts.values()}) < 2:
         return verdict
-    return replace(verdict, findings=tuple(_named(finding, hosts) for finding in verdict.findings))
+    return verdict.with_each(
+        lambda it: replace(it, headline=_RANKS.sub(lambda match: _with_names(match, hosts), it.headline))
+    )
 
 
 def hosts_line(hosts: Mapping[int, str]) -> str | None:
@@ -208,10 +206,6 @@ def hosts_line(hosts: Mapping[int, str]) -> str | None:
         return None
     ranks = {name: [rank for rank, host in hosts.items() if host == name] for name in names}
     return ", ".join(f"{ranks_phrase(here)} on {name}" for name, here in ranks.items())
-
-
-def _named(finding: Finding, hosts: Mapping[int, str]) -> Finding:
-    return replace(finding, headline=_RANKS.sub(lambda match: _with_names(match, hosts), finding.headline))
 
 
 def _with_names(match: re.Match[str], hosts: Mapping[int, str]) -> str:

@@ -52,6 +52,4 @@ def as_information(verdict: Verdict) -> Verdict:
     """A verdict of a run of which nothing is confirmed."""
     if verdict.source not in (Source.RUN, Source.LOG):
         return verdict
-    return replace(
-        verdict, findings=tuple(replace(finding, level=Level.INFO) for finding in verdict.findings)
-    )
+    return verdict.with_each(lambda finding: replace(finding, level=Level.INFO))

@@ -8,6 +8,7 @@ from typing import Any
 
 from ddpdoctor.host.nvml import Gpu, Gpus
 from ddpdoctor.host.system import Disk, Interface, Listener, Process, System
+from ddpdoctor.recorder.events.decode import from_plain
 
 
 class RecordedSystem(System):
@@ -60,10 +61,7 @@ class RecordedSystem(System):
             {"name": "lo", "addresses": ["127.0.0.1", "::1"]},
             {"name": "eth0", "addresses": ["10.0.0.1"]},
         ]
-        return tuple(
-            Interface(**{**interface, "addresses": tuple(interface.get("addresses", ()))})
-            for interface in self._get("interfaces", plain)
-        )
+        return tuple(from_plain(Interface, interface) for interface in self._get("interfaces", plain))
 
     def rlimit(self, name: str) -> tuple[int, int]:
         plain = {"NOFILE": (1048576, 1048576), "MEMLOCK": (-1, -1), "NPROC": (-1, -1), "AS": (-1, -1)}
@@ -107,10 +105,7 @@ class RecordedSystem(System):
         return next((process for process in self.processes() if process.pid == pid), None)
 
     def processes(self) -> tuple[Process, ...]:
-        return tuple(
-            Process(**{**process, "command": tuple(process.get("command", ()))})
-            for process in self._get("processes", ())
-        )
+        return tuple(from_plain(Process, process) for process in self._get("processes", ()))
 
     def pid(self) -> int:
         return int(self._get("pid", 1000))
@@ -139,7 +134,7 @@ class RecordedSystem(System):
         recorded = self.recording.get("gpus")
         if not recorded:
             return Gpus(absent="this machine has no NVIDIA driver")
-        devices = tuple(_recorded_gpu(entry) for entry in recorded.get("devices", ()))
+        devices = tuple(from_plain(Gpu, entry) for entry in recorded.get("devices", ()))
         version = recorded.get("cuda_driver_version")
         return Gpus(
             recorded.get("absent"),
@@ -154,10 +149,3 @@ class RecordedSystem(System):
 
     def kernel_log(self) -> str:
         return str(self._get("kernel_log", ""))
-
-
-def _recorded_gpu(entry: Mapping[str, Any]) -> Gpu:
-    facts: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()
-    }
-    return Gpu(**facts)

@@ -5,13 +5,27 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from ddpdoctor.model import Confidence, Evidence, Finding, Level, Outcome, Patch, Report, Where
+from ddpdoctor.check import Check
+from ddpdoctor.model import (
+    CheckResult,
+    Confidence,
+    Evidence,
+    Family,
+    Finding,
+    Level,
+    Outcome,
+    Patch,
+    Report,
+    Where,
+)
 from ddpdoctor.report.excerpt import excerpt_lines
 from ddpdoctor.report.line import Line, Part, Style, plain, styled
 from ddpdoctor.report.places import Places
 from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 
+_Placed = TypeVar("_Placed", Check, CheckResult)
 _LABEL = 9
 """The width of ``  why:   ``."""
 _WIDEST_RANKS = 20
@@ -19,7 +33,7 @@ _MOST_OTHERS = 5
 """Further findings of a check that are named one by one."""
 COMMENT = "    #"
 """What parts code from its comment in a fix."""
-_LEVELS = {
+LEVELS = {
     Level.FAIL: ("FAIL", Style.FAIL),
     Level.WARN: ("warn", Style.WARN),
     Level.INFO: ("info", Style.FAINT),
@@ -29,7 +43,7 @@ _LEVELS = {
 def finding_lines(finding: Finding, width: int, places: Places | None = None) -> Iterator[Line]:
     """A finding in full: headline, where with its lines, evidence, why, fix, more."""
     places = places or Places()
-    word, style = _LEVELS[finding.level]
+    word, style = LEVELS[finding.level]
     label = f"{word}[{finding.code}]"
     yield from styled(hang(f"{label}: ", finding.headline, width, indent=4), style, len(label))
     if finding.where:
@@ -64,6 +78,11 @@ def _arrow(where: Where, places: Places) -> Line:
     return Line(arrow + places.place(where), (Part(0, len(arrow) - 1, Style.LABEL), link))
 
 
+def full_text(finding: Finding, width: int, places: Places | None = None) -> str:
+    """A finding in full, as plain text."""
+    return "\n".join(line.text for line in finding_lines(finding, width, places))
+
+
 def block_lines(findings: Sequence[Finding], width: int, places: Places) -> Iterator[Line]:
     """Findings of one check: the first in full, of the others where they are, on which ranks, and their headlines."""
     first, *others = findings
@@ -71,7 +90,7 @@ def block_lines(findings: Sequence[Finding], width: int, places: Places) -> Iter
     if others:
         yield from _labelled("also", f"{len(others)} more of {first.code}", width)
     for finding in others[:_MOST_OTHERS]:
-        word, style = _LEVELS[finding.level]
+        word, style = LEVELS[finding.level]
         label = f"{' ' * _LABEL}{word}  "
         at = [places.place(finding.where)] if finding.where else []
         at += [ranks_phrase(finding.ranks)] if finding.ranks else []
@@ -86,7 +105,7 @@ def summary_lines(blocks: Sequence[Sequence[Finding]], width: int, places: Place
     """A line for each check that found something: where, and the first headline."""
     for findings in blocks:
         first, *others = findings
-        word, style = _LEVELS[first.level]
+        word, style = LEVELS[first.level]
         label = f"{word}[{first.code}]"
         at = f"{places.line(first.where)}: " if first.where else ""
         more = f" (and {len(others)} more)" if others else ""
@@ -168,6 +187,12 @@ def ranks_of_run(report: Report) -> str:
         return ""
     hosts = run.get("nnodes", 1)
     return f"{plural(run['nproc'] * hosts, 'rank')} on {plural(hosts, 'host')}"
+
+
+def in_order(checks: Iterable[_Placed]) -> list[_Placed]:
+    """Checks, or their lines, in the order of the report: by family, then by code."""
+    order = list(Family)
+    return sorted(checks, key=lambda check: (order.index(check.family), check.code))
 
 
 def informing_codes(report: Report) -> frozenset[str]:

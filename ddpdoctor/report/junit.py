@@ -10,7 +10,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
-from ddpdoctor.report.detail import finding_lines
+from ddpdoctor.report.detail import full_text
 from ddpdoctor.text import LONGEST_COMMAND, quote_command
 
 _WIDTH = 100
@@ -81,6 +81,4 @@ def _failing_levels(report: Report) -> tuple[Level, ...]:
 
 
 def _text(findings: list[Finding]) -> str:
-    return "\n\n".join(
-        "\n".join(line.text for line in finding_lines(finding, _WIDTH)) for finding in findings
-    )
+    return "\n\n".join(full_text(finding, _WIDTH) for finding in findings)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ddpdoctor.model import Finding, Level, Outcome, Report
-from ddpdoctor.report.detail import by_check, finding_lines, verdict
+from ddpdoctor.model import Finding, Outcome, Report
+from ddpdoctor.report.detail import LEVELS, by_check, full_text, verdict
 from ddpdoctor.report.places import Places
 
 _WIDTH = 100
-_WORDS = {Level.FAIL: "FAIL", Level.WARN: "warn", Level.INFO: "info"}
 _SIGNS = re.compile(r"([\\`*_{}\[\]()#+.!|~$@:-])")
 _RUN_OF_TICKS = re.compile(r"`+")
 
@@ -42,11 +41,11 @@ def _row(findings: list[Finding], places: Places) -> str:
     first, *others = findings
     where = _text(places.line(first.where)) if first.where else ""
     more = f" (and {len(others)} more)" if others else ""
-    return f"| {_WORDS[first.level]} | {first.code} | {where} | {_text(first.headline)}{more} |"
+    return f"| {LEVELS[first.level][0]} | {first.code} | {where} | {_text(first.headline)}{more} |"
 
 
 def _full(finding: Finding, places: Places) -> Iterator[str]:
-    text = "\n".join(line.text for line in finding_lines(finding, _WIDTH, places))
+    text = full_text(finding, _WIDTH, places)
     fence = "`" * max(3, 1 + max((len(run) for run in _RUN_OF_TICKS.findall(text)), default=0))
     yield f"\n<details><summary>{finding.code}: {_text(finding.headline)}</summary>\n"
     yield f"{fence}text\n{text}\n{fence}\n\n</details>"

@@ -13,9 +13,9 @@ from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.check import Check
-from ddpdoctor.model import Family, Source
+from ddpdoctor.model import Source
 from ddpdoctor.page import INDENT, Page, read_page
-from ddpdoctor.report.detail import hang
+from ddpdoctor.report.detail import hang, in_order
 
 DOCUMENTATION = ""
 """Where the site of docs/ is published, with a slash at its end; empty as long as it is not."""
@@ -70,7 +70,7 @@ def text_list(checks: Sequence[Check], width: int) -> str:
     name_width = max(len(check.name) for check in checks)
     place_width = max(len(_sources(check)) for check in checks)
     lines: list[str] = []
-    for family, group in groupby(by_family(checks), key=lambda check: check.family):
+    for family, group in groupby(in_order(checks), key=lambda check: check.family):
         lines.append(family.value)
         for check in group:
             label = f"  {check.code}  {check.name:{name_width}}  {_sources(check):{place_width}}  "
@@ -91,12 +91,6 @@ def list_values(checks: Sequence[Check]) -> list[dict[str, Any]]:
         }
         for check in checks
     ]
-
-
-def by_family(checks: Sequence[Check]) -> list[Check]:
-    """The checks in the order of the report."""
-    order = list(Family)
-    return sorted(checks, key=lambda check: (order.index(check.family), check.code))
 
 
 def markdown_sections(check: Check, level: int) -> str:

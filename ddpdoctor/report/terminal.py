@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TextIO
 
-from ddpdoctor.model import CheckResult, Family, Finding, Level, Outcome, Report
+from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
 from ddpdoctor.report.detail import (
     block_lines,
     by_check,
     counts,
     fold_evidence,
     hang,
+    in_order,
     informing_codes,
     ranks_of_run,
     summary_lines,
@@ -190,16 +191,11 @@ def _header(report: Report, width: int, places: Places) -> Iterator[Line]:
 def _table(report: Report, width: int) -> Iterator[Line]:
     """A line for each check, and what it measured."""
     informing = informing_codes(report)
-    for family, checks in groupby(_in_order(report.checks), key=lambda check: check.family):
+    for family, checks in groupby(in_order(report.checks), key=lambda check: check.family):
         yield beginning(family.value, Style.HEADING, len(family.value))
         for check in checks:
             yield from _row(check, check.code in informing, width)
             yield from plain(_measured(check, width))
-
-
-def _in_order(checks: Iterable[CheckResult]) -> list[CheckResult]:
-    order = list(Family)
-    return sorted(checks, key=lambda check: (order.index(check.family), check.code))
 
 
 def _overview(report: Report, width: int) -> Iterator[Line]:
@@ -209,7 +205,7 @@ def _overview(report: Report, width: int) -> Iterator[Line]:
     informing = informing_codes(report)
     few = len(report.checks) <= MOST_ROWS
     found_codes = {finding.code for finding in report.findings if finding.level is not Level.INFO}
-    checks = [check for check in _in_order(report.checks) if check.code not in found_codes]
+    checks = [check for check in in_order(report.checks) if check.code not in found_codes]
     rows = [check for check in checks if few or check.outcome not in _SILENT or check.code in informing]
     silent = [check for check in checks if check not in rows and not found_codes]
     yield from plain(_passed([check for check in silent if check.outcome is Outcome.PASS], width))

@@ -20,11 +20,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ddpdoctor.figures import Figure, Section
-from ddpdoctor.model import CheckResult, Excerpt, Family, Finding, Level, Mark, Outcome, Report
+from ddpdoctor.model import CheckResult, Excerpt, Finding, Level, Mark, Outcome, Report
 from ddpdoctor.report.detail import (
     COMMENT,
     by_check,
     fold_evidence,
+    in_order,
     informing_codes,
     patch_outcome,
     ranks_of_run,
@@ -242,9 +243,8 @@ def _checks(report: Report) -> Markup:
     if not report.checks:
         return Markup()
     loud = [check for check in report.checks if check.outcome not in _SILENT]
-    order, informing = list(Family), informing_codes(report)
-    silent = [check for check in report.checks if check.outcome in _SILENT]
-    silent.sort(key=lambda check: (order.index(check.family), check.code))
+    informing = informing_codes(report)
+    silent = in_order(check for check in report.checks if check.outcome in _SILENT)
     families = [
         (family.value, _counts(rows, informing), rows)
         for family, group in groupby(silent, key=lambda check: check.family)
