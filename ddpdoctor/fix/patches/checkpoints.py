@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.passes import epoch_loop
 from ddpdoctor.fix.patches import patch
+from ddpdoctor.fix.patches.epochs import epoch_loop
 from ddpdoctor.fix.reading import dotted, is_method
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source

@@ -6,9 +6,8 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.passes import find_epoch_loop, loops_over
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.patches.epochs import tell_epoch
+from ddpdoctor.fix.patches.epochs import find_epoch_loop, loops_over, tell_epoch
 from ddpdoctor.fix.reading import LOADER, SAMPLER, argument, dotted
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
