@@ -17,9 +17,8 @@ from .digest import few, unseen
 from .divisors import factors_of_means
 from .events.updates import HookedGradient
 from .guard import guarded
-from .patch import hide_from_compiler
+from .patch import Args, Kwargs, hide_from_compiler
 from .session import Session
-from .traceback_frames import leave_out
 from .training import Training, Wrapper
 
 _UPDATES = 4
@@ -132,41 +131,26 @@ class Hooked:
             )
             self.session.event(gradient)
 
-
-def watch_hook(
-    training: Training, tell: Callable[[tuple[Any, ...], dict[str, Any]], None]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a patch of register_comm_hook."""
-    hooked = Hooked.of(training.session)
+    def register(
+        self, tell: Callable[[Args, Kwargs], None], original: Callable[..., Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """The script registers a hook; what stands for it is not copied and saved with the wrapper."""
+        given = self._given(tell, args, kwargs)
+        if not given:
+            return original(*args, **kwargs)
+        result = original(**given)
+        self._restore(given["self"], given["hook"])
+        return result
 
     @guarded
-    def ours(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _given(self, tell: Callable[[Args, Kwargs], None], args: Args, kwargs: Kwargs) -> Kwargs:
         tell(args, kwargs)
         given = dict(zip(("self", "state", "hook"), args, strict=False)) | kwargs
-        wrapper = training.wrapper(given["self"])
-        return {} if wrapper is None else given | {"hook": hooked.around(wrapper, given["hook"])}
+        wrapper = self.training.wrapper(given["self"])
+        return {} if wrapper is None else given | {"hook": self.around(wrapper, given["hook"])}
 
     @guarded
-    def restore(ddp: Any, hook: Any) -> None:
-        # It is copied and saved with the wrapper.
+    def _restore(self, ddp: Any, hook: Any) -> None:
         kept = getattr(ddp, "_comm_hooks", None)
         if kept and kept[-1][0] is hook and hasattr(hook, "__wrapped__"):
             kept[-1] = (hook.__wrapped__, *kept[-1][1:])
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def register_comm_hook(*args: Any, **kwargs: Any) -> Any:
-            try:
-                arguments = ours(args, kwargs)
-                if not arguments:
-                    return original(*args, **kwargs)
-                result = original(**arguments)
-                restore(arguments["self"], arguments["hook"])
-                return result
-            except BaseException as passing:
-                leave_out(passing)
-                raise
-
-        return register_comm_hook
-
-    return make

@@ -11,16 +11,20 @@ from typing import Any
 from .guard import guarded, name_of, report
 from .traceback_frames import leave_out
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+Make = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""What makes a replacement of a function."""
 IN_FULL = object()
 """What a brief way returns that leaves a call to the full one."""
 
 
 def watch(
     torch: Any,
-    before: Callable[[tuple[Any, ...], dict[str, Any]], Any],
-    after: Callable[[Any, Any, BaseException | None], object],
-    brief: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any] = lambda *_: IN_FULL,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    before: Callable[[Args, Kwargs], Any],
+    after: Callable[[Any, Any, BaseException | None], object] = lambda *_: None,
+    brief: Callable[[Callable[..., Any], Args, Kwargs], Any] = lambda *_: IN_FULL,
+) -> Make:
     """Make a patch that looks on.
 
     Args:
@@ -78,9 +82,7 @@ def _looking_on(
     return call
 
 
-def after_call(
-    look: Callable[[Any, tuple[Any, ...], dict[str, Any]], object],
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def after_call(look: Callable[[Any, Args, Kwargs], object]) -> Make:
     """Make a patch that looks, guarded, at the result and the arguments of calls that returned."""
     guarded_look = guarded(look)
 
@@ -96,6 +98,23 @@ def after_call(
             return result
 
         return call
+
+    return make
+
+
+def around(call: Callable[..., Any]) -> Make:
+    """Make a patch that does something else: ``call`` gets the original, and the arguments of each call of it."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(original, *args, **kwargs)
+            except BaseException as error:
+                leave_out(error)
+                raise
+
+        return replacement
 
     return make
 

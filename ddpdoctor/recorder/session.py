@@ -17,7 +17,7 @@ from .events.process import Device, Note, Start
 from .events.schema import SCHEMA, Event, encode
 from .launchers import LAUNCHER_VARIABLES
 from .options import RecorderOptions
-from .patch import hide_from_compiler, hide_package
+from .patch import Make, hide_from_compiler, hide_package
 from .sites import Sites
 from .where import Site
 from .writer import Writer
@@ -25,7 +25,6 @@ from .writer import Writer
 _Part = TypeVar("_Part")
 
 MARK = "__ddpdoctor__"
-Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _main_script() -> str:

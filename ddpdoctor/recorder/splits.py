@@ -47,10 +47,14 @@ class Splits:
                 self._datasets[id(dataset)] = (lambda: dataset), serial
         return serial
 
-    @guarded
-    def open_group(self) -> None:
+    def open_group(self) -> bool:
         """random_split was called."""
         self.group, self._groups = self._groups, self._groups + 1
+        return True
+
+    def close_group(self, *_: object) -> None:
+        """It is over."""
+        self.group = None
 
     @guarded
     def made(self, subset: Any, at: Where | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.recorder.patches.ray_cluster import _make
+from ddpdoctor.recorder.patches.ray_cluster import make
 
 
 @pytest.fixture(name="init")
@@ -15,7 +15,7 @@ def patched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, Any]]
     """ray.init as the recorder leaves it: gives back with which options it was called."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("DDPDOCTOR_RECORD", "/shared/record")
-    return _make(lambda *args, **kwargs: kwargs)
+    return make(lambda *args, **kwargs: kwargs)
 
 
 def test_where_ray_starts_itself_its_processes_inherit_the_recorder(init, monkeypatch) -> None:

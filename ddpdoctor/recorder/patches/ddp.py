@@ -6,18 +6,16 @@ import functools
 import inspect
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..bypassed_calls import watch_parts
 from ..digest import digests, named
 from ..events import training as events
-from ..guard import guarded
-from ..hooked import watch_hook
+from ..hooked import Hooked
 from ..keys import names_inside
-from ..patch import watch
+from ..patch import Args, Kwargs, around, watch
 from ..session import Session
-from ..traceback_frames import leave_out
 from ..training import Training, Wrapper
 
 _FLAGS = (
@@ -36,15 +34,14 @@ def install(session: Session) -> None:
     wrapper = torch.nn.parallel.DistributedDataParallel
     begin_wrap = functools.partial(_tell_wrap, training, inspect.signature(wrapper.__init__))
     session.patch(wrapper, "__init__", watch(torch, begin_wrap, functools.partial(_tell_wrapped, training)))
-    session.patch(
-        wrapper, "_set_static_graph", watch(torch, functools.partial(_tell_static, training), _nothing)
-    )
+    session.patch(wrapper, "_set_static_graph", watch(torch, functools.partial(_tell_static, training)))
     tell_hook = functools.partial(_tell_hook, training)
-    session.patch(wrapper, "register_comm_hook", watch_hook(training, tell_hook))
-    session.patch(wrapper, "_register_builtin_comm_hook", watch(torch, tell_hook, _nothing))
-    join = torch.distributed.algorithms.join.Join
-    session.patch(join, "__enter__", _counting(training, 1))
-    session.patch(join, "__exit__", _counting(training, -1))
+    register = functools.partial(Hooked.of(session).register, tell_hook)
+    session.patch(wrapper, "register_comm_hook", around(register))
+    session.patch(wrapper, "_register_builtin_comm_hook", watch(torch, tell_hook))
+    for name, change in (("__enter__", 1), ("__exit__", -1)):
+        count = functools.partial(_count_join, training, change)
+        session.patch(torch.distributed.algorithms.join.Join, name, watch(torch, count))
 
 
 def _tell_wrap(training: Training, signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
@@ -147,7 +144,7 @@ def _wholes(module: Any) -> Iterable[Any]:
     return (module,) if inside is module else (module, inside)
 
 
-def _tell_hook(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _tell_hook(training: Training, args: Args, kwargs: Kwargs) -> None:
     given = dict(zip(("self", "state", "hook"), args, strict=False)) | kwargs
     hook = given.get("hook", kwargs.get("comm_hook_type", given.get("state")))
     wrapper = training.wrapper(given.get("self"))
@@ -160,33 +157,13 @@ def _tell_hook(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]
         training.session.event(wrapper.event)
 
 
-def _tell_static(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _tell_static(training: Training, args: Args, kwargs: Kwargs) -> None:
     wrapper = training.wrapper(args[0])
     if wrapper is not None and wrapper.event is not None:
         wrapper.event.flags = {**wrapper.event.flags, "static_graph": True}
         training.session.event(wrapper.event)
 
 
-def _nothing(*_: Any) -> None:
-    """There is nothing to say after it."""
-
-
-def _counting(training: Training, change: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    @guarded
-    def count(join: Any) -> None:
-        if getattr(join, "_enable", True):
-            training.joined += change
-
-    def make(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                count(self)
-                return original(self, *args, **kwargs)
-            except BaseException as passing:
-                leave_out(passing)
-                raise
-
-        return call
-
-    return make
+def _count_join(training: Training, change: int, args: Args, _: Kwargs) -> None:
+    if getattr(args[0], "_enable", True):
+        training.joined += change

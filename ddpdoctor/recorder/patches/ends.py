@@ -7,7 +7,6 @@ Neither sys.excepthook nor a signal handler is touched. The interpreter leaves a
 from __future__ import annotations
 
 import atexit
-import functools
 import os
 import sys
 import time
@@ -17,8 +16,8 @@ from typing import Any
 
 from ..events.process import Exit, Raised
 from ..guard import guarded
+from ..patch import around
 from ..session import Session
-from ..traceback_frames import leave_out
 from ..where import Where, absolute
 
 _LONGEST_MESSAGE = 8000
@@ -44,14 +43,26 @@ class _Ends:
         how = "exception" if self.raised else "exit" if self.asked else "returned"
         tell_exit(self.session, how, **self.asked)
 
+    def exit(self, original: Callable[..., Any], status: Any = None) -> Any:
+        """The script calls sys.exit."""
+        self.asked = {"at": self.session.here(), "status": exit_status(status)}
+        return original(status)
+
+    def exit_hard(self, original: Callable[..., Any], status: int) -> Any:
+        """Somebody calls os._exit; the script's own excepthook may be who does."""
+        if not self.session.in_worker:
+            guarded(self.look)()
+            guarded(tell_exit)(self.session, "os._exit", at=self.session.here(), status=exit_status(status))
+        return original(status)
+
 
 def install(session: Session) -> None:
     """Watch the ways out of the main module."""
     ends = _Ends(session)
     atexit.register(guarded(ends.at_exit))
     session.writer.ticks.append(guarded(ends.look))
-    session.patch(sys, "exit", functools.partial(_watch_exit, session, ends))
-    session.patch(os, "_exit", functools.partial(_watch_hard_exit, session, ends))
+    session.patch(sys, "exit", around(ends.exit))
+    session.patch(os, "_exit", around(ends.exit_hard))
 
 
 def tell_raised(session: Session, error: BaseException) -> None:
@@ -123,34 +134,6 @@ def _causes(error: BaseException) -> list[BaseException]:
         chain.insert(0, before)
         error = before
     return chain
-
-
-def _watch_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def exit(status: Any = None, /) -> Any:
-        try:
-            ends.asked = {"at": session.here(), "status": exit_status(status)}
-            return original(status)
-        except BaseException as passing:
-            leave_out(passing)
-            raise
-
-    return exit
-
-
-def _watch_hard_exit(session: Session, ends: _Ends, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def _exit(status: int) -> Any:
-        try:
-            if not session.in_worker:
-                guarded(ends.look)()  # the script's own excepthook may end it
-                guarded(tell_exit)(session, "os._exit", at=session.here(), status=exit_status(status))
-            return original(status)
-        except BaseException as passing:
-            leave_out(passing)
-            raise
-
-    return _exit
 
 
 def exit_status(status: Any) -> int:

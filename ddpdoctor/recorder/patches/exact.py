@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from ..options import KEEP
-from ..patch import after_call
-from ..traceback_frames import leave_out
-
-if TYPE_CHECKING:
-    from ..exact import Keep, Replay
-    from ..session import Make, Session
+from ..patch import Make, after_call, around
+from ..session import Session
 
 
 def install(session: Session) -> None:
@@ -30,22 +23,10 @@ def install(session: Session) -> None:
         make = after_call(lambda batch, args, kwargs: keep.took(args[0], batch))
     else:
         exact = replay = Replay(session, wanted)
-        make = functools.partial(_replace, replay)
+        make = around(lambda original, iterator: replay.instead_of(iterator, original(iterator)))
     iterators = session.torch.utils.data.dataloader
     for kind in (iterators._SingleProcessDataLoaderIter, iterators._MultiProcessingDataLoaderIter):
         session.patch(kind, "_next_data", make)
     session.install("optimizer")  # what is about to be compared is looked at first
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
     session.on_undo(register(lambda optimizer, *_: exact.updating(optimizer)).remove)
-
-
-def _replace(exact: Replay, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def _next_data(self: Any) -> Any:
-        try:
-            return exact.instead_of(self, original(self))
-        except BaseException as passing:
-            leave_out(passing)
-            raise
-
-    return _next_data

@@ -15,10 +15,10 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoints import Checkpoints
 from ..events.files import FileEvent, FileRead, PathAsked
 from ..guard import report
 from ..patch import after_call
+from .checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import loops, shorten
 from ..guard import guarded
 from ..passes import Passes
-from ..patch import after_call
+from ..patch import after_call, watch
 from ..traceback_frames import leave_out
 from ..training import Training
 
@@ -47,8 +47,8 @@ def install(session: Session) -> None:
     _watch_lengths(session, passes)
     subset_made = after_call(lambda _, args, kwargs: passes.splits.made(args[0], session.here()))
     session.patch(data.Subset, "__init__", subset_made)
-    splitters = ("torch.utils.data.dataset", "torch.utils.data")
-    session.patch_function(splitters, "random_split", functools.partial(_watch_split, passes))
+    splitting = watch(session.torch, lambda *_: passes.splits.open_group(), passes.splits.close_group)
+    session.patch_function(("torch.utils.data.dataset", "torch.utils.data"), "random_split", splitting)
     session.writer.ticks.append(passes.drain)
     session.before_end.append(lambda how: passes.drain())
 
@@ -153,19 +153,3 @@ def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[...,
             raise
 
     return take
-
-
-def _watch_split(passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def random_split(*args: Any, **kwargs: Any) -> Any:
-        try:
-            passes.splits.open_group()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                passes.splits.group = None
-        except BaseException as passing:
-            leave_out(passing)
-            raise
-
-    return random_split

@@ -9,18 +9,16 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..events.files import LogWriter
-from ..patch import after_call
-
-if TYPE_CHECKING:
-    from ..session import Make, Session
-    from ..where import Where
+from ..patch import Args, Kwargs, Make, after_call
+from ..session import Session
+from ..where import Where
 
 _WARNINGS = 3
 """Lines; a logger that nobody gave a level shows nothing below, so some write all they have to say as warnings."""
-Target = Callable[[Any, tuple[Any, ...], dict[str, Any]], str]
+Target = Callable[[Any, Args, Kwargs], str]
 
 
 def install(session: Session) -> None:
@@ -45,11 +43,11 @@ class _LogFiles:
         self.opened: weakref.WeakKeyDictionary[Any, Where | None] = weakref.WeakKeyDictionary()
         self.warned: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
-    def note(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note(self, _: Any, args: Args, kwargs: Kwargs) -> None:
         """A handler was made."""
         self.opened[args[0]] = self.session.here()
 
-    def look(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def look(self, _: Any, args: Args, kwargs: Kwargs) -> None:
         """A handler wrote a line."""
         handler, record = args
         if handler not in self.opened:
@@ -71,22 +69,22 @@ def _watch_init(session: Session, module: str, name: str, target: Target) -> Non
 
 
 def _watch(session: Session, kind: str, target: Target) -> Make:
-    def look(result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def look(result: Any, args: Args, kwargs: Kwargs) -> None:
         session.event(LogWriter(kind, target(result, args, kwargs), session.here(), time.monotonic()))
 
     return after_call(look)
 
 
-def _summary_folder(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _summary_folder(_: Any, args: Args, kwargs: Kwargs) -> str:
     folder = getattr(args[0], "log_dir", None) or getattr(args[0], "logdir", None) or ""
     return os.path.realpath(str(folder)) if folder else ""
 
 
-def _project(run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _project(run: Any, args: Args, kwargs: Kwargs) -> str:
     if kwargs.get("mode") == "disabled" or getattr(run, "disabled", False):
         return "disabled"
     return str(kwargs.get("project") or getattr(run, "project", "") or "")
 
 
-def _run(run: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _run(run: Any, args: Args, kwargs: Kwargs) -> str:
     return str(kwargs.get("run_name") or getattr(getattr(run, "info", None), "experiment_id", "") or "")

@@ -7,65 +7,34 @@ from __future__ import annotations
 
 import functools
 import multiprocessing.process
-import sys
-from collections.abc import Callable
 from typing import Any
 
-from ..guard import guarded
+from ..patch import watch
 from ..session import Session
-from ..traceback_frames import leave_out
 from .ends import exit_status, tell_exit, tell_raised
 
 
 def install(session: Session) -> None:
     """Watch the bodies of processes."""
-    session.patch(multiprocessing.process.BaseProcess, "run", functools.partial(_watch_run, session))
-    session.patch_function(("torch.multiprocessing.spawn",), "_wrap", functools.partial(_watch_wrap, session))
+    watched = functools.partial(watch, session.torch, lambda *_: True)
+    ended, wrapped = functools.partial(_tell_end, session), functools.partial(_tell_wrapped, session)
+    session.patch(multiprocessing.process.BaseProcess, "run", watched(ended))
+    session.patch_function(("torch.multiprocessing.spawn",), "_wrap", watched(wrapped))
 
 
-def _watch_run(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def run(self: Any) -> Any:
-        try:
-            result = original(self)
-        except BaseException as error:
-            leave_out(error)
-            if isinstance(error, SystemExit):
-                _tell_end(session, "exit", None, exit_status(error.code))
-            else:
-                _tell_end(session, "exception", error, 1)
-            raise
-        _tell_end(session, "returned", None, 0)
-        return result
-
-    return run
-
-
-@guarded
-def _tell_end(session: Session, how: str, error: BaseException | None, status: Any) -> None:
+def _tell_end(session: Session, _: Any, __: Any, error: BaseException | None) -> None:
     if session.rank is None and session.in_worker:
         return
-    if error is not None:
+    if isinstance(error, SystemExit):
+        tell_exit(session, "exit", status=exit_status(error.code))
+    elif error is not None:
         tell_raised(session, error)
-    tell_exit(session, how, status=status)
+        tell_exit(session, "exception", status=1)
+    else:
+        tell_exit(session, "returned", status=0)
 
 
-def _watch_wrap(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def _wrap(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return original(*args, **kwargs)
-        except BaseException as error:
-            leave_out(error)
-            if isinstance(error, SystemExit):
-                # It has caught the function's exception, put its text into a file and asked to exit.
-                _tell_wrapped(session, error.__context__)
-            raise
-
-    return _wrap
-
-
-@guarded
-def _tell_wrapped(session: Session, error: BaseException | None) -> None:
-    if error is not None and sys.exc_info()[0] is SystemExit:
-        tell_raised(session, error)
+def _tell_wrapped(session: Session, _: Any, __: Any, error: BaseException | None) -> None:
+    # It has caught the function's exception, put its text into a file and asked to exit.
+    if isinstance(error, SystemExit) and error.__context__ is not None:
+        tell_raised(session, error.__context__)

@@ -6,18 +6,15 @@ they inherit it.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..guard import guarded
-from ..traceback_frames import leave_out
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..patch import around
+from ..session import Session
 
 _INJECT = str(Path(__file__).parents[1] / "inject")
 _OURS = "DDPDOCTOR_"
@@ -27,27 +24,15 @@ _LOCAL = "local"
 
 def install(session: Session) -> None:
     """Watch ray.init, once Ray is there."""
-    session.when_imported("ray", functools.partial(_watch, session))
+    session.when_imported("ray", lambda: session.patch(sys.modules["ray"], "init", make))
 
 
-def _watch(session: Session) -> None:
-    session.patch(sys.modules["ray"], "init", _make)
+def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    changed = _with_recorder(args[0] if args else kwargs.get("address"), kwargs.get("runtime_env"))
+    return original(*args, **kwargs if changed is None else {**kwargs, "runtime_env": changed})
 
 
-def _make(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def init(*args: Any, **kwargs: Any) -> Any:
-        try:
-            address = args[0] if args else kwargs.get("address")
-            changed = _with_recorder(address, kwargs.get("runtime_env"))
-            if changed is not None:
-                kwargs["runtime_env"] = changed
-            return original(*args, **kwargs)
-        except BaseException as passing:
-            leave_out(passing)
-            raise
-
-    return init
+make = around(_init)
 
 
 @guarded

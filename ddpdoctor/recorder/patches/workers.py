@@ -4,19 +4,14 @@ worker itself; what the main process draws while it loads samples.
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import fingerprint, randomness
 from ..events.data import Worker
 from ..guard import guarded
-from ..patch import watch
-from ..traceback_frames import leave_out
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..patch import Args, Kwargs, watch
+from ..session import Session
 
 _BATCHES = 16
 """How many batches of a pass are looked at, where the main process loads them."""
@@ -26,30 +21,18 @@ _SAMPLES = 64
 
 def install(session: Session) -> None:
     """Watch what fetches samples, where it does so in a worker."""
-    kind = session.torch.utils.data.dataloader._DatasetKind
-    session.patch(kind, "create_fetcher", functools.partial(_watch_fetcher, session))
+    worker, torch = _Worker(session), session.torch
 
-
-def _watch_fetcher(session: Session, original: Callable[..., Any]) -> Callable[..., Any]:
-    worker = _Worker(session)
-
-    @functools.wraps(original)
-    def create_fetcher(*args: Any, **kwargs: Any) -> Any:
-        try:
-            worker.begin()
-            fetcher = original(*args, **kwargs)
+    def made(_: Any, fetcher: Any, error: BaseException | None) -> None:
+        if error is None:
             worker.watch(fetcher)
-            if session.torch.utils.data.get_worker_info() is None:
+            if torch.utils.data.get_worker_info() is None:
                 _watch_fetch(session, fetcher)
-            return fetcher
-        except BaseException as passing:
-            leave_out(passing)
-            raise
 
-    return create_fetcher
+    make = watch(torch, worker.begin, made)
+    session.patch(torch.utils.data.dataloader._DatasetKind, "create_fetcher", make)
 
 
-@guarded
 def _watch_fetch(session: Session, fetcher: Any) -> None:
     """Note what loading in the main process draws; the sampler has drawn before."""
     left, original = iter(range(_BATCHES)), fetcher.fetch
@@ -81,17 +64,15 @@ class _Worker:
         self.generators: dict[str, str] = {}
         """Where its generators stood after the batch before."""
 
-    @guarded
-    def begin(self) -> None:
+    def begin(self, *_: Any) -> bool:
         """It is seeded, the script's worker_init_fn has run, and it is about to open the dataset."""
         info = self.session.torch.utils.data.get_worker_info()
-        if info is None or self.pid == os.getpid():
-            return
-        self.pid = os.getpid()
-        self.event = Worker(info.id, randomness.states(self.session.torch), pid=self.pid)
-        self.session.event(self.event, now=True)
+        if info is not None and self.pid != os.getpid():
+            self.pid = os.getpid()
+            self.event = Worker(info.id, randomness.states(self.session.torch), pid=self.pid)
+            self.session.event(self.event, now=True)
+        return True
 
-    @guarded
     def watch(self, fetcher: Any) -> None:
         """Look at the first samples on their way to being collated."""
         if self.pid != os.getpid() or not self.left:
@@ -100,19 +81,13 @@ class _Worker:
         self.dataset = None if isinstance(fetcher.dataset, iterable) else fetcher.dataset
         original = fetcher.collate_fn
 
-        def collate(samples: Any) -> Any:
-            try:
-                self.look(samples if fetcher.auto_collation else [samples])
-                if not self.left:
-                    fetcher.collate_fn = original
-                return original(samples)
-            except BaseException as passing:
-                leave_out(passing)
-                raise
+        def collate(args: Args, _: Kwargs) -> None:
+            self.look(args[0] if fetcher.auto_collation else [args[0]])
+            if not self.left:
+                fetcher.collate_fn = original
 
-        fetcher.collate_fn = collate
+        fetcher.collate_fn = watch(self.session.torch, collate)(original)
 
-    @guarded
     def look(self, samples: Any) -> None:
         """Samples were loaded."""
         torch, event = self.session.torch, self.event
