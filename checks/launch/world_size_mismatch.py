@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check
 from ddpdoctor.failures import Message
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Where
-from ddpdoctor.recorder.patches.variables import VariableSet
+from ddpdoctor.recorder.patches.calls import VariableSet
 from ddpdoctor.redact import show_value
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace

@@ -7,7 +7,7 @@ from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.program import Program
 from ddpdoctor.recorder.events.training import Buffers, Wrapper
-from ddpdoctor.recorder.patches.batch_norm_updates import BatchNormUpdate
+from ddpdoctor.recorder.patches.calls import BatchNormUpdate
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank, shown_at

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check
 from ddpdoctor.model import Finding, Judgement, Passed, Skipped
-from ddpdoctor.recorder.patches.objects import GatheredObject
+from ddpdoctor.recorder.patches.calls import GatheredObject
 from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_line, on_each_rank, on_ranks

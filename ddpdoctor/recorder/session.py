@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import platform
@@ -184,6 +185,15 @@ class Session:
         for module in holders:
             if getattr(module, name) is original:
                 self.patch(module, name, lambda _: replacement)
+
+    def patch_later(self, module: str, name: str, make: Make) -> None:
+        """Replace a function of a module, or as ``Class.name`` a method, once the script has imported it."""
+
+        def patch() -> None:
+            *path, last = name.split(".")
+            self.patch(functools.reduce(getattr, path, sys.modules[module]), last, make)
+
+        self.when_imported(module, patch)
 
     def on_undo(self, action: Callable[[], None]) -> None:
         """Have :meth:`undo` do this, too."""

@@ -11,7 +11,7 @@ from enum import IntEnum
 from ddpdoctor.model import Where
 from ddpdoctor.program import Expression, Origin, Program
 from ddpdoctor.program.known import FOLDERS, GENERATORS, SEEDS, draws, puts_in_order
-from ddpdoctor.recorder.patches.seeds import Seeded
+from ddpdoctor.recorder.patches.calls import Seeded
 from ddpdoctor.trace.recording import Recording
 
 _SEEDED = ("generator", "random_state")

@@ -2,23 +2,21 @@
 
 import os
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ddpdoctor.recorder.patches import variables
-from ddpdoctor.recorder.patches.variables import VariableSet
+from ddpdoctor.recorder.patch import after_call
+from ddpdoctor.recorder.patches.calls import Calls, VariableSet
 
 
 def test_a_setting_is_written_down_with_its_line_and_others_are_not(monkeypatch):
     written = []
-    session = SimpleNamespace(
-        event=written.append,
-        here=lambda: "train.py:7",
-        patch=lambda owner, name, make: monkeypatch.setattr(owner, name, make(getattr(owner, name))),
-    )
+    session: Any = SimpleNamespace(event=written.append, here=lambda: "train.py:7")
     for name in ("MASTER_PORT", "RANK", "HOME_OF_DATA"):
         monkeypatch.setenv(name, "before")
-    variables.install(session)
+    kind = type(os.environ)
+    monkeypatch.setattr(kind, "__setitem__", after_call(Calls(session).variable_set)(kind.__setitem__))
     os.environ["MASTER_PORT"] = "12355"
     os.environ["HOME_OF_DATA"] = "/data"
     os.environ.setdefault("RANK", "0")

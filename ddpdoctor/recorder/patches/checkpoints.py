@@ -37,12 +37,15 @@ _STATES = {
 def install(session: Session) -> None:
     """Watch saving, loading and restoring."""
     checkpoints = Checkpoints.of(session)
-    for name, begin, end in (
-        ("save", checkpoints.begin_save, checkpoints.end_save),
-        ("load", functools.partial(checkpoints.begin_load, "map_location"), checkpoints.end_load),
-    ):
-        session.patch_function(("torch.serialization", "torch"), name, watch(session.torch, begin, end))
-    session.when_imported("safetensors.torch", checkpoints.watch_safetensors)
+    save = watch(session.torch, checkpoints.begin_save, checkpoints.end_save)
+    load, load_file = (
+        watch(session.torch, functools.partial(checkpoints.begin_load, place), checkpoints.end_load)
+        for place in ("map_location", "device")
+    )
+    session.patch_function(("torch.serialization", "torch"), "save", save)
+    session.patch_function(("torch.serialization", "torch"), "load", load)
+    session.patch_later("safetensors.torch", "save_file", save)
+    session.patch_later("safetensors.torch", "load_file", load_file)
     for kind, owner in _owners(session.torch):
         end = functools.partial(checkpoints.end_state, kind)
         session.patch(owner, "load_state_dict", watch(session.torch, checkpoints.begin_state, end))
@@ -76,13 +79,6 @@ class Checkpoints:
     def of(cls, session: Session) -> Checkpoints:
         """The session's own."""
         return session.part("checkpoints", cls)
-
-    def watch_safetensors(self) -> None:
-        """The script has imported it."""
-        saved = watch(self.torch, self.begin_save, self.end_save)
-        loaded = watch(self.torch, functools.partial(self.begin_load, "device"), self.end_load)
-        for name, make in (("save_file", saved), ("load_file", loaded)):
-            self.session.patch_function(("safetensors.torch",), name, make)
 
     def begin_save(self, args: Args, kwargs: Kwargs) -> Save:
         """torch.save is about to be entered."""

@@ -1,4 +1,4 @@
-"""DistributedDataParallel: what it wraps and with which flags, its communication hooks, and Join."""
+"""DistributedDataParallel: what it wraps and with which flags, its communication hooks, Join, waits for other ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..digest import digests, named
 from ..events import training as events
 from ..hooked import Hooked
 from ..keys import names_inside
-from ..patch import Args, Kwargs, around, watch
+from ..patch import IN_FULL, Args, Kwargs, around, watch
 from ..session import Session
 from ..training import Training, Wrapper
 
@@ -42,6 +42,19 @@ def install(session: Session) -> None:
     for name, change in (("__enter__", 1), ("__exit__", -1)):
         count = functools.partial(_count_join, training, change)
         session.patch(torch.distributed.algorithms.join.Join, name, watch(torch, count))
+    _watch_waits(session, wrapper)
+
+
+def _watch_waits(session: Session, wrapper: Any) -> None:
+    """Watch waits for other ranks that are neither a backward nor a collective of the script's, in detailed steps."""
+    waits = Training.of(session).waits
+
+    def briefly(original: Any, args: Args, kwargs: Kwargs) -> Any:
+        return IN_FULL if session.detailed else original(*args, **kwargs)
+
+    watched = watch(session.torch, lambda *_: waits.begin() or None, lambda *_: waits.end(), briefly)
+    session.patch(session.torch.distributed.Work, "wait", watched)
+    session.patch(wrapper, "_distributed_broadcast_coalesced", watched)  # of buffers, before a forward
 
 
 def _tell_wrap(training: Training, signature: inspect.Signature, args: Any, kwargs: Any) -> Any:

@@ -19,7 +19,7 @@ from ..keys import modules_inside, names_inside
 from ..loop_numbers import Watched
 from ..modes import in_eval_mode
 from ..passes import WITHOUT_GRAD
-from ..patch import IN_FULL, watch
+from ..patch import IN_FULL, Args, Kwargs, after_call, watch
 from ..randomness import StepDraws
 from ..session import Session
 from ..training import Training, Wrapper, is_digested, is_sampled
@@ -53,6 +53,16 @@ def install(session: Session) -> None:
             _briefly(training),
         ),
     )
+    session.patch(session.torch.nn.Module, "train", after_call(functools.partial(_look_at_mode, training)))
+
+
+def _look_at_mode(training: Training, _: Any, args: Args, kwargs: Kwargs) -> None:
+    """The user put a module into a mode, by Module.eval too."""
+    mode = args[1] if len(args) > 1 else kwargs.get("mode", True)
+    if not mode and not training.torch.compiler.is_compiling():
+        for wrapper, ddp in training.living():
+            if args[0] is ddp or args[0] is vars(ddp).get("_modules", {}).get("module"):
+                wrapper.eval_at = caller_of(training.session, args[0])
 
 
 def _briefly(training: Training) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..digest import Digest, digests, named, norm, unseen
 from ..events.updates import Optimizer, OptimizerStep
 from ..guard import guarded
 from ..hooked import Hooked
-from ..patch import hook, watch
+from ..patch import Args, Kwargs, after_call, hook
 from ..randomness import StepDraws
 from ..session import Session
 from ..training import DigestBudget, Training, is_digested
@@ -68,7 +68,15 @@ class _Optimizers:
         self.averaging: weakref.WeakSet[Any] = weakref.WeakSet()
         self.under_way: list[_Step] = []
 
-    def begin(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def made(self, _: Any, args: Args, __: Kwargs) -> None:
+        """An optimizer was constructed."""
+        self.training.optimizers[args[0]] = self.session.here()
+
+    def averages(self, _: Any, args: Args, __: Kwargs) -> None:
+        """One was constructed that averages the parameters of another one."""
+        self.averaging.add(args[0].optim)
+
+    def begin(self, optimizer: Any, args: Args, kwargs: Kwargs) -> None:
         """An optimizer is about to step."""
         if self.training.quiet and not self.under_way:
             return
@@ -256,30 +264,10 @@ def install(session: Session) -> None:
     hooks = sys.modules["torch.optim.optimizer"]  # torch.optim deletes its own name of it
     session.on_undo(hooks.register_optimizer_step_pre_hook(hook(torch, optimizers.begin)).remove)
     session.on_undo(hooks.register_optimizer_step_post_hook(hook(torch, optimizers.end)).remove)
-    made = functools.partial(_made, optimizers.training)
-    session.patch(torch.optim.Optimizer, "__init__", watch(torch, lambda args, _: args[:1], made))
-    session.when_imported(_AVERAGING, functools.partial(_watch_averaging, optimizers))
+    session.patch(torch.optim.Optimizer, "__init__", after_call(optimizers.made))
+    session.patch_later(_AVERAGING, "PostLocalSGDOptimizer.__init__", after_call(optimizers.averages))
     session.before_destroy.append(functools.partial(tell_buffers, session, "end"))
     session.before_end.append(functools.partial(_tell_end, optimizers.training))
-
-
-def _made(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
-    if error is None:
-        training.optimizers[begun[0]] = training.session.here()
-
-
-def _watch_averaging(optimizers: _Optimizers) -> None:
-    kind = sys.modules[_AVERAGING].PostLocalSGDOptimizer
-
-    def note(begun: Any, *_: Any) -> None:
-        inner = getattr(begun[0], "optim", None)
-        if inner is not None:
-            optimizers.averaging.add(inner)
-
-    make: Callable[[Callable[..., Any]], Callable[..., Any]] = watch(
-        optimizers.torch, lambda args, _: args[:1], note
-    )
-    optimizers.session.patch(kind, "__init__", make)
 
 
 def _tell_end(training: Training, how: str) -> None:

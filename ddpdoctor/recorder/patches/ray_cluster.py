@@ -7,7 +7,6 @@ they inherit it.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ _LOCAL = "local"
 
 def install(session: Session) -> None:
     """Watch ray.init, once Ray is there."""
-    session.when_imported("ray", lambda: session.patch(sys.modules["ray"], "init", make))
+    session.patch_later("ray", "init", make)
 
 
 def _init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -5,15 +5,11 @@ Else it would neither validate nor save, since it does both after the number of 
 
 from __future__ import annotations
 
-import functools
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..passes import LIMITED
 from ..patch import after_call
-
-if TYPE_CHECKING:
-    from ..session import Session
+from ..session import Session
 
 _MODULES = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
 _LIMITS = ("limit_train_batches", "limit_val_batches", "limit_test_batches")
@@ -26,13 +22,9 @@ _UPDATES = 2
 def install(session: Session) -> None:
     """Watch the Trainer's construction, in a run that is shortened."""
     if not session.options.full:
+        limit = after_call(lambda _, args, kwargs: _limit(session, args[0]))
         for module in _MODULES:
-            session.when_imported(module, functools.partial(_watch, session, module))
-
-
-def _watch(session: Session, module: str) -> None:
-    limit = after_call(lambda _, args, kwargs: _limit(session, args[0]))
-    session.patch(sys.modules[module].Trainer, "__init__", limit)
+            session.patch_later(module, "Trainer.__init__", limit)
 
 
 def _limit(session: Session, trainer: Any) -> None:

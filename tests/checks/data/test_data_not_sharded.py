@@ -3,7 +3,7 @@ import pytest
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.recorder.events.training import DrawnBetween, Forward
-from ddpdoctor.recorder.patches.seeds import Seeded
+from ddpdoctor.recorder.patches.calls import Seeded
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import RANDOM, drawing

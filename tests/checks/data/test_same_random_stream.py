@@ -3,7 +3,7 @@ import pytest
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.data import Worker
 from ddpdoctor.recorder.events.training import Drawn, Draws
-from ddpdoctor.recorder.patches.seeds import Seeded
+from ddpdoctor.recorder.patches.calls import Seeded
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where

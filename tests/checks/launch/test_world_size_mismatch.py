@@ -4,7 +4,7 @@ from typing import Any
 
 from ddpdoctor.model import Passed, Skipped, Source
 from ddpdoctor.recorder.events.process import GroupEvent
-from ddpdoctor.recorder.patches.variables import VariableSet
+from ddpdoctor.recorder.patches.calls import VariableSet
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording

@@ -2,7 +2,7 @@ import pytest
 
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.training import Buffers, Collective
-from ddpdoctor.recorder.patches.batch_norm_updates import BatchNormUpdate
+from ddpdoctor.recorder.patches.calls import BatchNormUpdate
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped

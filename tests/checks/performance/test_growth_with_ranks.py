@@ -4,7 +4,7 @@ import pytest
 
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.process import GroupEvent
-from ddpdoctor.recorder.patches.objects import GatheredObject
+from ddpdoctor.recorder.patches.calls import GatheredObject
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
