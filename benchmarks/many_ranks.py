@@ -152,7 +152,7 @@ def _events(rank: int, ranks: int, planted: Planted) -> Iterator[Event]:
 
     environ = {"RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank % NPROC)}
     host = f"node{rank // NPROC}"
-    yield Start(SCHEMA, 0.0, 1, 1000 + rank, 1, host, "2.13.0", "3.11.7", SCRIPT, environ)
+    yield Start(SCHEMA, 0.0, 1, 1000 + rank, 1, host, "2.13.0", SCRIPT, environ)
     yield GroupEvent("init", 1.0, at(20), "nccl", rank, ranks, environ=environ, id=1)
     keys = ("weight", "bias")
     parameters = tuple(Parameter(key, (4,), "float32") for key in keys)

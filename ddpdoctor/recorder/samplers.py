@@ -58,11 +58,9 @@ def describe(sampler: Any) -> dict[str, Any]:
         facts[field] = _number(sampler, names)
     if inspect.getattr_static(sampler, "set_epoch", None) is not None:
         facts["epoch"] = _number(sampler, ("epoch", "_epoch"))
-    for field, names in (("shuffle", ("shuffle", "_shuffle")), ("drop_last", ("drop_last",))):
-        flags = (attribute(sampler, name) for name in names)
-        flag = next((flag for flag in flags if flag is not None), None)
-        if isinstance(flag, bool):
-            facts[field] = flag
+    flags = (attribute(sampler, name) for name in ("shuffle", "_shuffle"))
+    flag = next((flag for flag in flags if flag is not None), None)
+    facts["shuffle"] = flag if isinstance(flag, bool) else facts["shuffle"]
     return {key: value for key, value in facts.items() if value is not None}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,7 +97,6 @@ class Session:
             parent=os.getppid(),
             host=os.uname().nodename,  # the real one: its ranks share a clock and a file system
             torch=str(self.torch.__version__),
-            python=platform.python_version(),
             script=_main_script(),
             environ={name: environ[name] for name in LAUNCHER_VARIABLES if name in environ},
         )

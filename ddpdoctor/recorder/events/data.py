@@ -42,7 +42,6 @@ class Sampler:
     """When the pass began; None where it has no set_epoch."""
     shuffle: bool | None = None
     replacement: bool = False
-    drop_last: bool | None = None
     total: int | None = None
     """total_size: all ranks' samples with padding."""
     at: Where | None = None

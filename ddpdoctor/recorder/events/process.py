@@ -23,7 +23,6 @@ class Start(Event):
     parent: int = 0
     host: str = ""
     torch: str = ""
-    python: str = ""
     script: str = ""
     """``sys.argv[0]``."""
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -52,8 +51,6 @@ class GroupEvent(Event):
     it gave none."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """The launcher's variables as they were at that moment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..."""
-    error: str | None = None
-    """What it raised: ``Type: message``."""
     local: bool = False
     """Whether only the members of a new group have to call for it (``use_local_synchronization``)."""
     mesh: str | None = None

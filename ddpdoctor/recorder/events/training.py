@@ -42,8 +42,6 @@ class Wrapper(Event):
     parameters: tuple[Parameter, ...] = ()
     buffers: tuple[str, ...] = ()
     """Names of the module's buffers."""
-    modules: Mapping[str, int] = field(default_factory=dict)
-    """How many submodules of the classes that matter: ``BatchNorm``, ``SyncBatchNorm``, ``Dropout``, ..."""
     flags: Mapping[str, Any] = field(default_factory=dict)
     """broadcast_buffers, find_unused_parameters, static_graph, gradient_as_bucket_view, device_ids, ..."""
     hook: str | None = None
@@ -207,10 +205,6 @@ class MeanLoss(Event):
     """None where the script divides a sum by hand; then ``at`` is its backward."""
     count: int
     """The denominator: targets that are not ignored, or elements."""
-    elements: int = 0
-    """All targets, the ignored ones too."""
-    backwards: int = 0
-    """Backwards of this training step that were done before it: which micro-batch it belongs to."""
     ignored: int | None = None
     """The target that does not count, where some targets were it."""
     factor: float = 1.0

@@ -94,8 +94,6 @@ class OptimizerStep(Event):
     """Of all gradients together, just before; None where not taken, or not finite."""
     norms: Mapping[str, float] = field(default_factory=dict)
     """Norms of those gradients that the script itself gave to a collective, just before the step."""
-    skipped: bool = False
-    """Whether a GradScaler left it out, because a gradient was not finite."""
     closure: bool = False
     """Whether it was given a function that computes the loss anew, as often as the optimizer likes."""
     step: int = 0

@@ -219,7 +219,7 @@ def _value(torch: Any, loss: Any, scales: list[float]) -> dict[str, Any]:
 @guarded
 def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
     """Write down the means that functions of torch took, with what the script scales them by, and those by hand."""
-    torch, done = training.torch, training.backwards
+    torch = training.torch
     taken, training.means = training.means, []
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:
         return
@@ -230,7 +230,7 @@ def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
     for mean in scale_means(taken, factors):
         training.session.event(mean)
     for one in by_hand:
-        training.session.event(MeanLoss(at, None, one.count, one.count, done, factor=one.factor))
+        training.session.event(MeanLoss(at, None, one.count, factor=one.factor))
 
 
 def _factor(node: Any, scales: list[float]) -> float | None:

@@ -22,7 +22,6 @@ _FLAGS = (
     *("broadcast_buffers", "find_unused_parameters", "static_graph", "gradient_as_bucket_view"),
     *("device_ids", "output_device", "bucket_cap_mb", "mixed_precision", "init_sync"),
 )
-_FAMILIES = {"SyncBatchNorm": "SyncBatchNorm", "_BatchNorm": "BatchNorm", "_DropoutNd": "Dropout"}
 
 
 def install(session: Session) -> None:
@@ -72,7 +71,6 @@ def _tell_wrap(training: Training, signature: inspect.Signature, args: Any, kwar
         library=training.session.sites.library(),
         parameters=tuple(_describe_parameter(*parameter) for parameter in _own_parameters(module, index)),
         buffers=tuple(name.replace("_orig_mod.", "") for name, _ in module.named_buffers()),
-        modules=_families(module),
         flags={name: _plain(value) for name, value in given.arguments.items() if name in _FLAGS},
         ranks=_members(training, group),
         ready=False,
@@ -110,16 +108,6 @@ def _own_parameters(module: Any, index: int = 0) -> Iterator[tuple[str, Any]]:
     for (name, parameter), (full, _) in zip(names_inside(module), module.named_parameters(), strict=True):
         if full not in ignored:
             yield name if index <= 0 else f"{name} (wrapper {index})", parameter
-
-
-def _families(module: Any) -> dict[str, int]:
-    counted: dict[str, int] = {}
-    for layer in module.modules():
-        names = [kind.__name__ for kind in type(layer).__mro__]
-        for name in {_FAMILIES.get(name) for name in names if name in _FAMILIES} - {None}:
-            if name != "BatchNorm" or "SyncBatchNorm" not in names:
-                counted[str(name)] = counted.get(str(name), 0) + 1
-    return counted
 
 
 def _members(training: Training, group: Any) -> tuple[int, ...] | None:

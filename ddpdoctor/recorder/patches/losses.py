@@ -80,9 +80,8 @@ class _Losses:
             return
         count, elements = counted
         ignored = given["ignore_index"] if count < elements else None
-        done = self.training.backwards
         if len(self.training.means) < _MOST_MEANS:
-            self.training.means.append(MeanLoss(self.session.here(), name, count, elements, done, ignored))
+            self.training.means.append(MeanLoss(self.session.here(), name, count, ignored))
 
     def _count(self, name: str, given: dict[str, Any]) -> tuple[int, int] | None:
         values, target = given["input"], given["target"]

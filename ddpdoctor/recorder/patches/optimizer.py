@@ -165,7 +165,7 @@ class _Optimizers:
         number, phases = self.training.close_step(known.index)
         if detailed:
             taken = self._taken(known, time.monotonic(), number, phases)
-            taken.skipped, taken.number = True, None if ended == number else ended
+            taken.number = None if ended == number else ended
             self.session.event(taken)
 
     def _know(self, optimizer: Any) -> _Known:

@@ -12,7 +12,7 @@ def counting(count, *, among=lambda own: True, collectives=(), function="cross_e
 
     def change(rank, own):
         number = count(rank) if among(own) else count(0)
-        loss = MeanLoss(where(47), function, number, 64, ignored=ignored)
+        loss = MeanLoss(where(47), function, number, ignored=ignored)
         return replace(own, losses=(loss,), collectives=collectives)
 
     return change
@@ -57,7 +57,7 @@ def by_hand(count, factor):
     """Each step divides a sum by ``count(rank)`` and multiplies it by ``factor(rank)``."""
 
     def change(rank, own):
-        loss = MeanLoss(where(47), None, count(rank), count(rank), factor=factor(rank))
+        loss = MeanLoss(where(47), None, count(rank), factor=factor(rank))
         return replace(own, losses=(loss,))
 
     return each_step(change)
