@@ -13,15 +13,13 @@ import zlib
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from .iterated import OpenPass
 from .patches.backward import sequence_number
 from .rehearse.simulated_hosts import HOST, ImaginedJob
+from .session import Session
 from .training import Training
-
-if TYPE_CHECKING:
-    from .iterated import OpenPass
-    from .session import Session
 
 _PASS_SECONDS = 1.0
 """For other ranks to show that they are in the same pass; they are a batch behind at most."""

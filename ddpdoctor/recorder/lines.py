@@ -12,15 +12,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .branches import Branches, branches_of, values_at
 from .events.lines import Called, Code, Decided, Plain, Reached
 from .guard import guarded
+from .session import Session
 from .where import absolute
-
-if TYPE_CHECKING:
-    from .session import Session
 
 _MOST_CODES = 4000
 _MOST_CALLERS = 50

@@ -9,17 +9,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import BuiltinFunctionType, FrameType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .digest import is_plain, unseen
 from .events.schema import Event
 from .frame_variables import variables_of
 from .guard import guarded
+from .session import Session
 from .training import Training, is_digested
 from .where import Where
-
-if TYPE_CHECKING:
-    from .session import Session
 
 _MOST_FRAMES = 64
 _MOST_NUMBERS = 200

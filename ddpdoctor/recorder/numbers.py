@@ -6,12 +6,9 @@ import os
 import zlib
 from array import array
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from .events.data import Integers
-
-if TYPE_CHECKING:
-    from .session import Session
+from .session import Session
 
 _SHORT = 32
 """Integers that stand in the event itself."""

@@ -8,7 +8,7 @@ import weakref
 from array import array
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import contents, fingerprint, order, samplers
 from .agreement import Agreement
@@ -19,11 +19,9 @@ from .iterated import OpenPass
 from .lengths import Lengths, attribute
 from .numbers import Numbers
 from .randomness import LOADED, StepDraws
+from .session import Session
 from .splits import Splits
-
-if TYPE_CHECKING:
-    from .session import Session
-    from .where import Where
+from .where import Where
 
 ENDED_WITHOUT_TRAINING = "ended without training"
 """What the session shares under this name: when a pass ended last in which no optimizer stepped, and the

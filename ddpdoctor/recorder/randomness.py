@@ -9,16 +9,14 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from . import fingerprint
 from .events.training import Drawn, DrawnBetween, Draws
 from .guard import guarded
+from .session import Session
 from .training import Training, is_digested, is_sampled
-
-if TYPE_CHECKING:
-    from .session import Session
-    from .where import Where
+from .where import Where
 
 _Places: TypeAlias = dict[str, tuple[str, str, int]]
 """By stream: the digest of its state, that of the numbers it has made in advance, and how many of them are used."""

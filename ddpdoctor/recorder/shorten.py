@@ -14,20 +14,17 @@ import sys
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from . import loops
+from .agreement import Agreement, Clock
 from .guard import guarded
+from .iterated import OpenPass
+from .passes import Passes
 from .patches.ends import tell_exit
+from .session import Session
 from .training import Training
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from .agreement import Agreement, Clock
-    from .iterated import OpenPass
-    from .passes import Passes
-    from .session import Session
 
 _BACKWARDS_STEPPED = "backwards stepped"
 """What the session shares under this name: the backwards of the run that an optimizer's step has followed."""

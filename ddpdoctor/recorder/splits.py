@@ -6,18 +6,15 @@ import operator
 import weakref
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import contents
 from .events.data import Subset
 from .guard import guarded
-from .lengths import is_plain
-
-if TYPE_CHECKING:
-    from .lengths import Lengths
-    from .numbers import Numbers
-    from .session import Session
-    from .where import Where
+from .lengths import Lengths, is_plain
+from .numbers import Numbers
+from .session import Session
+from .where import Where
 
 _MOST_PARTS = 100
 _MOST_SAMPLES = 4_000_000

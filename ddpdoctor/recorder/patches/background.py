@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..guard import guarded
 from ..heartbeat import Heartbeat
+from ..session import Session
 from ..stack_requests import Asked
-
-if TYPE_CHECKING:
-    from ..session import Session
 
 
 def install(session: Session) -> None:

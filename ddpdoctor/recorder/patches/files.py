@@ -13,18 +13,15 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from ..events.files import FileEvent, FileRead, PathAsked
 from ..guard import report
 from ..patch import after_call
+from ..session import Session
+from ..where import Where
 from .checkpoints import Checkpoints
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from ..session import Session
-    from ..where import Where
 
 _EVENTS = {
     "open": "write",

@@ -10,21 +10,18 @@ import inspect
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from .. import loops, shorten
 from ..guard import guarded
+from ..iterated import OpenPass
 from ..passes import Passes
 from ..patch import after_call, watch
+from ..session import Session
+from ..shorten import Cutting
 from ..traceback_frames import leave_out
 from ..training import Training
-
-if TYPE_CHECKING:
-    from types import FrameType
-
-    from ..iterated import OpenPass
-    from ..session import Session
-    from ..shorten import Cutting
 
 _SAMPLERS = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler", "DistributedSampler")
 

@@ -6,15 +6,13 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from ..events.updates import SchedulerStep
 from ..patch import IN_FULL, watch
 from ..session import Session
 from ..training import Training
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _OFTEN = 0.1
 """Seconds; steps of a scheduler that come as often are written down with detailed training steps only."""
