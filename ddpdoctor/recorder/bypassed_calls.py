@@ -18,6 +18,7 @@ from .guard import guarded
 from .keys import names_inside
 from .patch import has_compiled
 from .patches.forward import begin, caller_of, end
+from .session import Part, Session
 from .traceback_frames import leave_out
 from .training import Training, Wrapper
 
@@ -25,11 +26,12 @@ _MOST_SHADOWS = 200
 _CONTAINERS = ("ModuleList", "ModuleDict", "Sequential")
 
 
-class Parts:
+class Parts(Part):
     """Wrapped modules and their children by id."""
 
-    def __init__(self, training: Training) -> None:
-        self.training = training
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.training = training = Training.of(session)
         self.known: dict[int, tuple[weakref.ref[Any], Wrapper, bool]] = {}
         self.wholes: dict[type, list[Wrapper]] = {}
         self.shadows: dict[int, tuple[weakref.ref[Any], Wrapper, int] | None] = {}
@@ -161,7 +163,7 @@ def _children(module: Any) -> Iterator[Any]:
 
 def watch_parts(training: Training, wrapper: Wrapper, modules: Iterable[Any]) -> None:
     """Watch calls of wrapped modules, and of their children, that go around the wrapper."""
-    parts = training.session.part("parts", lambda _: Parts(training))
+    parts = Parts.of(training.session)
     for module in modules:
         parts.add(wrapper, module)
 

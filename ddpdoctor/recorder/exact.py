@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from .batches import NotComparable, join, read, tensors_in, write
@@ -21,6 +20,7 @@ from .events.updates import Exact
 from .guard import guarded
 from .randomness import states
 from .session import Session
+from .training import Training, parameters_of
 
 LARGEST = 256 << 20
 """Bytes of batches that a rank keeps."""
@@ -138,9 +138,9 @@ class Replay:
 
     def _set_weights(self) -> None:
         shapes = [tuple(tensor.shape) for tensor in self.update["weights"]]
-        made = list(self.session.shared["training"].optimizers)
+        made = list(Training.of(self.session).optimizers)
         optimizer = next(
-            (candidate for candidate in made if [tuple(p.shape) for p in _parameters(candidate)] == shapes),
+            (candidate for candidate in made if [tuple(p.shape) for p in parameters_of(candidate)] == shapes),
             None,
         )
         if optimizer is None:
@@ -148,7 +148,7 @@ class Replay:
                 "one process makes no optimizer of the same parameters before its first batch"
             )
         with unseen(self.session.torch):
-            for parameter, weight in zip(_parameters(optimizer), self.update["weights"], strict=True):
+            for parameter, weight in zip(parameters_of(optimizer), self.update["weights"], strict=True):
                 parameter.detach().copy_(weight)
 
     @guarded
@@ -178,7 +178,7 @@ class Replay:
 
     def _compare(self, optimizer: Any) -> Exact:
         of_process = [
-            None if p.grad is None else p.grad.to("cpu").double().flatten() for p in _parameters(optimizer)
+            None if p.grad is None else p.grad.to("cpu").double().flatten() for p in parameters_of(optimizer)
         ]
         of_ranks = [None if g is None else g.double().flatten() for g in self.update["gradients"]]
         keys = self.update["keys"]
@@ -200,7 +200,7 @@ class Replay:
             batches=self._given,
             worst=worst[0],
             dtypes=tuple(
-                sorted({str(p.grad.dtype)[6:] for p in _parameters(optimizer) if p.grad is not None})
+                sorted({str(p.grad.dtype)[6:] for p in parameters_of(optimizer) if p.grad is not None})
             ),
         )
 
@@ -222,7 +222,7 @@ class _Numbers:
 def _refuse_what_differs(session: Session, optimizer: Any) -> None:
     """Layers whose result is rightly another where a batch is not divided, or is drawn at random."""
     nn = session.torch.nn
-    for _, ddp in session.shared["training"].living():
+    for _, ddp in Training.of(session).living():
         for module in ddp.modules():
             name = type(module).__name__
             if not module.training:
@@ -238,13 +238,9 @@ def _refuse_what_differs(session: Session, optimizer: Any) -> None:
 
 def _update(session: Session, optimizer: Any) -> dict[str, Any]:
     groups = [group["params"] for group in optimizer.param_groups]
-    parameters = list(_parameters(optimizer))
+    parameters = list(parameters_of(optimizer))
     return {
-        "keys": session.shared["training"].keys.of_groups(groups),
+        "keys": Training.of(session).keys.of_groups(groups),
         "weights": [parameter.detach().to("cpu").clone() for parameter in parameters],
         "gradients": [None if p.grad is None else p.grad.detach().to("cpu").clone() for p in parameters],
     }
-
-
-def _parameters(optimizer: Any) -> Iterator[Any]:
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])

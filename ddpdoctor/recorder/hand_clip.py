@@ -15,7 +15,7 @@ from .digest import few, unseen
 from .events.updates import Clip
 from .guard import guarded
 from .session import Session
-from .training import Training
+from .training import Training, parameters_of
 
 _UPDATES = 8
 """From the start."""
@@ -72,7 +72,7 @@ class HandClips:
                 limit=norm,
                 stage="READY",
                 scale=scale,
-                keys=sum(len(group["params"]) for group in optimizer.param_groups),
+                keys=len(list(parameters_of(optimizer))),
                 backwards=self.training.backwards,
             )
             self.session.event(clip)
@@ -83,8 +83,7 @@ class HandClips:
 
 
 def _largest(optimizer: Any) -> list[Any]:
-    held = (p for group in optimizer.param_groups for p in group["params"])
-    dense = [p for p in held if p.grad is not None and not p.grad.is_sparse]
+    dense = [p for p in parameters_of(optimizer) if p.grad is not None and not p.grad.is_sparse]
     return sorted(dense, key=lambda p: -p.numel())[:_GRADIENTS]
 
 
@@ -101,5 +100,5 @@ def _factor(pairs: list[tuple[list[float], list[float]]]) -> float | None:
 
 
 def _norm(optimizer: Any) -> float:
-    norms = [p.grad.norm() for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    norms = [p.grad.norm() for p in parameters_of(optimizer) if p.grad is not None]
     return math.sqrt(math.fsum(float(norm) ** 2 for norm in norms))

@@ -70,7 +70,7 @@ class Heartbeat:
 
     def _counts(self) -> dict[str, Any]:
         session = self._session
-        training = session.shared.get("training")
+        training = session.shared.get("Training")
         return {
             "steps": session.steps,
             "backwards": session.backwards,

@@ -18,7 +18,7 @@ from .divisors import factors_of_means
 from .events.updates import HookedGradient
 from .guard import guarded
 from .patch import Args, Kwargs, hide_from_compiler
-from .session import Session
+from .session import Part, Session
 from .training import Training, Wrapper
 
 _UPDATES = 4
@@ -35,20 +35,15 @@ class _HookedParameter:
     got: list[float] | None = None
 
 
-class Hooked:
+class Hooked(Part):
     """The gradients that hooks were given in this training step."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self.training = Training.of(session)
         self.records: dict[int, _HookedParameter] = {}
         self.factor: float | None = None
         """Of the last loss, as far as it is a mean."""
-
-    @classmethod
-    def of(cls, session: Session) -> Hooked:
-        """The session's own."""
-        return session.part("hooked", cls)
 
     def around(self, wrapper: Wrapper, hook: Any) -> Any:
         """A hook that does the same, and looks at what it is given."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from .branches import Branches, branches_of, values_at
 from .events.lines import Called, Code, Decided, Plain, Reached
 from .guard import guarded
-from .session import Session
+from .session import Part, Session
 from .where import absolute
 
 _MOST_CODES = 4000
@@ -63,22 +63,17 @@ class Observer(Protocol):
         """Notice no line."""
 
 
-class Lines:
+class Lines(Part):
     """Of a process; one for each session."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self.observer: Observer | None = None
         self.is_foreign = session.sites.is_foreign
         self.codes: dict[int, Entered] = {}
         """By the identity of the code: to compare code takes as long as a line of it. Always the same dictionary."""
         self._lock = _thread.allocate_lock()
         self._begin_record()
-
-    @classmethod
-    def of(cls, session: Session) -> Lines:
-        """The session's own."""
-        return session.part("lines", cls)
 
     def _begin_record(self) -> None:
         self.active = False

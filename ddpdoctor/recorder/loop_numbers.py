@@ -15,7 +15,7 @@ from .digest import is_plain, unseen
 from .events.schema import Event
 from .frame_variables import variables_of
 from .guard import guarded
-from .session import Session
+from .session import Part, Session
 from .training import Training, is_digested
 from .where import Where
 
@@ -43,19 +43,14 @@ class LoopNumbers(Event):
     """By name, ``stopper.best`` for an attribute; those that were not told before, or others then."""
 
 
-class Watched:
+class Watched(Part):
     """Of a process; one for each session."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self.training = Training.of(session)
         self._looked = (0, -1)
         self._told: dict[Any, dict[str, float | None]] = {}
-
-    @classmethod
-    def of(cls, session: Session) -> Watched:
-        """The session's own."""
-        return session.part("loop numbers", cls)
 
     @guarded
     def look(self) -> None:

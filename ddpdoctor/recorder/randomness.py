@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, TypeAlias
 
-from . import fingerprint
 from .events.training import Drawn, DrawnBetween, Draws
 from .guard import guarded
-from .session import Session
+from .session import Part, Session
 from .training import Training, is_digested, is_sampled
 from .where import Where
 
@@ -45,15 +44,7 @@ _BETWEEN = (*LOADING, "cuda")
 
 def states(torch: Any) -> dict[str, str]:
     """Where each stream stands; numpy's only where the script uses numpy."""
-    streams = {
-        "torch": fingerprint.of(torch.get_rng_state(), torch) or "",
-        "python": f"{zlib.crc32(_python(torch)[0]):08x}",
-    }
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        state = numpy.get_state(legacy=True)
-        streams["numpy"] = f"{zlib.crc32(state[1].tobytes() + repr(state[2:]).encode()):08x}"
-    return streams
+    return {name: state for name, (state, _, _) in places(torch, LOADING).items()}
 
 
 def own_states(torch: Any, dataset: Any) -> dict[str, str]:
@@ -186,23 +177,18 @@ def moved(before: _Places, after: _Places) -> dict[str, Draws]:
     }
 
 
-class StepDraws:
+class StepDraws(Part):
     """What a training step draws outside its forwards and in them; looked at in the first steps that have digests, and
     later in few: whether ranks draw alike seldom changes, and to read NumPy's state takes 0.05 ms.
     """
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self.training = Training.of(session)
         self._since: _Places | None = None
         """Where the streams stood when the last look was taken; None where nothing of this step was looked at."""
         self._updated: _Places | None = None
         """Where they stood at the last update; None once a batch or a forward followed."""
-
-    @classmethod
-    def of(cls, session: Session) -> StepDraws:
-        """The session's own."""
-        return session.part("draws", cls)
 
     @guarded
     def begin(self) -> None:

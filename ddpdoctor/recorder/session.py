@@ -22,7 +22,7 @@ from .sites import Sites
 from .where import Site
 from .writer import Writer
 
-_Part = TypeVar("_Part")
+_Part = TypeVar("_Part", bound="Part")
 
 MARK = "__ddpdoctor__"
 
@@ -126,13 +126,6 @@ class Session:
         self.in_worker, self.ended = True, False
         self._begin_record(os.environ)
 
-    def part(self, name: str, make: Callable[[Session], _Part]) -> _Part:
-        """What patches of one area know together, made for the first of them that asks."""
-        if name not in self.shared:
-            self.shared[name] = make(self)
-        known: _Part = self.shared[name]
-        return known
-
     def event(self, event: Event, *, now: bool = False) -> None:
         """Write an event down.
 
@@ -201,3 +194,18 @@ class Session:
         """Take every patch back, the last first."""
         while self._undo:
             self._undo.pop()()
+
+
+class Part:
+    """What patches of one area know together; one for each session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @classmethod
+    def of(cls: type[_Part], session: Session) -> _Part:
+        """The session's own, made for the first that asks."""
+        known: _Part | None = session.shared.get(cls.__name__)
+        if known is None:
+            known = session.shared[cls.__name__] = cls(session)
+        return known

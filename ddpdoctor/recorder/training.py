@@ -7,14 +7,14 @@ import threading
 import time
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .events import training as events
 from .events.training import DetailedStep, Progress
 from .keys import Keys
-from .session import Session
+from .session import Part, Session
 from .waiting import Waits
 from .where import Where
 
@@ -66,7 +66,7 @@ class Wrapper:
     """Lines from which parts of it were called around it since the last backward."""
 
 
-class Training:
+class Training(Part):
     """Shared state; one for each session."""
 
     loss: float | None = None
@@ -126,11 +126,6 @@ class Training:
         self._began = time.monotonic()
         self._tells_at = self._began + _PROGRESS_SECONDS
 
-    @classmethod
-    def of(cls, session: Session) -> Training:
-        """The session's own."""
-        return session.part("training", cls)
-
     def add(self, ddp: Any, wrapper: Wrapper) -> None:
         """Know a wrapper from now on."""
         self.wrappers.append(wrapper)
@@ -149,9 +144,7 @@ class Training:
 
     def held(self) -> list[Any]:
         """The parameters of all optimizers that were made and still exist."""
-        return [
-            p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]
-        ]
+        return [parameter for optimizer in self.optimizers for parameter in parameters_of(optimizer)]
 
     @property
     def number(self) -> int:
@@ -273,6 +266,11 @@ def _own_memory() -> int:
     except (OSError, ValueError):
         return 0
     return (resident - shared) * mmap.PAGESIZE
+
+
+def parameters_of(optimizer: Any) -> Iterator[Any]:
+    """The parameters of all its groups."""
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 class DigestBudget:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,21 +39,18 @@ class CpuQueue:
             return 0.0
 
 
-class QueueOfThread:
-    """The same of another thread, to which it has come by its number in the system."""
+def queue_of_thread(thread: int) -> Callable[[], float]:
+    """What tells the same of another thread, to which it has come by its number in the system."""
+    file = -1
+    with suppress(OSError):
+        file = os.open(_OF_THREAD.format(thread), os.O_RDONLY | os.O_CLOEXEC)
 
-    def __init__(self, thread: int) -> None:
-        try:
-            self._file = os.open(_OF_THREAD.format(thread), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._file = -1
+    def seconds() -> float:
+        with suppress(OSError, ValueError, IndexError):
+            return _read(file)
+        return 0.0
 
-    def seconds(self) -> float:
-        """So far; 0 where the system does not tell."""
-        try:
-            return _read(self._file)
-        except (OSError, ValueError, IndexError):
-            return 0.0
+    return seconds
 
 
 def _read(file: int) -> float:

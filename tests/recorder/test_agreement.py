@@ -42,7 +42,7 @@ class Rank:
             folder=str(folder),
             rank=number,
             torch=SimpleNamespace(distributed=SimpleNamespace(is_available=lambda: False)),
-            part=lambda name, make: None,
+            shared={"Training": SimpleNamespace()},
         )
         self._agreement = Agreement(session)
         self._pass: Any = SimpleNamespace(shared="loop-0", agreed=None, at=None, taken=0)

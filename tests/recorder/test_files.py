@@ -21,7 +21,7 @@ def _watch(tmp_path: Path, events: list[Any], *, in_worker: bool = False) -> _Wa
         event=lambda event, now=False: events.append((event, now) if in_worker else event),
         here=lambda: Where("train.py", 7),
         sites=SimpleNamespace(is_foreign=lambda file: False),
-        part=lambda name, make: SimpleNamespace(saving=0),
+        shared={"Checkpoints": SimpleNamespace(saving=0)},
     )
     return _Watch(session)  # type: ignore[arg-type]
 

@@ -11,8 +11,8 @@ from .schema import Event
 
 
 @dataclass(slots=True)
-class Save(Event):
-    """A ``torch.save``."""
+class Checkpoint(Event):
+    """A file that torch writes or reads."""
 
     KEY: ClassVar[str] = "id"
 
@@ -22,53 +22,40 @@ class Save(Event):
     begin: float
     end: float | None = None
     """None where it did not return."""
-    size: int | None = None
-    entries: tuple[str, ...] = ()
-    """The top-level keys of what was saved."""
-    prefix: str | None = None
-    """``module.`` or ``_orig_mod.`` where the parameters saved carry it."""
-    numbers: Mapping[str, float] = field(default_factory=dict)
+    entries: tuple[str, ...] = field(default=(), kw_only=True)
+    """The top-level keys of what it holds."""
+    prefix: str | None = field(default=None, kw_only=True)
+    """``module.`` or ``_orig_mod.`` where the parameters carry it."""
+    numbers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     """The top-level entries that are plain numbers: ``epoch``, ``step``, ..."""
-    id: int = 0
-    """Which one it is, in order."""
-    states: tuple[str, ...] = ()
+    states: tuple[str, ...] = field(default=(), kw_only=True)
     """The kinds of state that it holds by what is in them: ``optimizer``, ``scheduler``, ``scaler``."""
+    id: int = field(default=0, kw_only=True)
+    """Which one it is, in order."""
 
     @property
     def span(self) -> tuple[float, float]:
-        """From when to when it wrote; one moment where it did not return."""
+        """From when to when it was written or read; one moment where that did not return."""
         return self.begin, self.begin if self.end is None else self.end
 
 
 @dataclass(slots=True)
-class Load(Event):
+class Save(Checkpoint):
+    """A ``torch.save``."""
+
+    size: int | None = None
+
+
+@dataclass(slots=True)
+class Load(Checkpoint):
     """A ``torch.load``."""
 
-    KEY: ClassVar[str] = "id"
-
-    path: str
-    at: Where | None
-    begin: float
-    end: float | None = None
-    entries: tuple[str, ...] = ()
-    prefix: str | None = None
-    map_location: str | None = None
+    map_location: str | None = field(default=None, kw_only=True)
     """As it was given; None where it was not."""
-    devices: tuple[str, ...] = ()
+    devices: tuple[str, ...] = field(default=(), kw_only=True)
     """Where the tensors came to lie, ``cuda:0`` also in a rehearsal."""
-    error: str | None = None
+    error: str | None = field(default=None, kw_only=True)
     """``Type: message`` where it raised."""
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    """The top-level entries that are plain numbers: ``epoch``, ``step``, ..."""
-    states: tuple[str, ...] = ()
-    """The kinds of state that it holds by what is in them: ``optimizer``, ``scheduler``, ``scaler``."""
-    id: int = 0
-    """Which one it is, in order."""
-
-    @property
-    def span(self) -> tuple[float, float]:
-        """From when to when it read; one moment where it did not return."""
-        return self.begin, self.begin if self.end is None else self.end
 
 
 @dataclass(slots=True)

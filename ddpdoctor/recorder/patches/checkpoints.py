@@ -17,7 +17,7 @@ from typing import Any
 from ..buffers import tell_buffers
 from ..events.files import Load, Save, StateLoad
 from ..patch import Args, Kwargs, watch
-from ..session import Session
+from ..session import Part, Session
 from ..training import Training
 
 _PREFIXES = ("module.", "_orig_mod.")
@@ -61,11 +61,11 @@ def _owners(torch: Any) -> Iterable[tuple[str, Any]]:
             yield "scheduler", var
 
 
-class Checkpoints:
+class Checkpoints(Part):
     """What saving, loading and restoring know together."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self.torch = session.torch
         self.saving = 0
         """Calls of torch.save that are under way."""
@@ -74,11 +74,6 @@ class Checkpoints:
         self._saves, self._loads = itertools.count(), itertools.count()
         self._tensors: dict[int, tuple[weakref.ref[Any], int]] = {}
         self._plain: dict[int, tuple[Any, int]] = {}
-
-    @classmethod
-    def of(cls, session: Session) -> Checkpoints:
-        """The session's own."""
-        return session.part("checkpoints", cls)
 
     def begin_save(self, args: Args, kwargs: Kwargs) -> Save:
         """torch.save is about to be entered."""

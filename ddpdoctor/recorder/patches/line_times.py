@@ -16,7 +16,7 @@ from ..events.training import LineTime, LineTimes
 from ..guard import guarded
 from ..session import Session
 from ..training import Training
-from ..waiting import QueueOfThread
+from ..waiting import queue_of_thread
 from ..where import Where, absolute
 
 _SECONDS = 0.005
@@ -67,8 +67,8 @@ class LineSampler:
     def _keep_looking(self, pid: int) -> None:
         look = guarded(self._look)
         self._began = self._last = time.monotonic()
-        self._queue = QueueOfThread(self._native())
-        self._queued = self._queue.seconds()
+        self._queue = queue_of_thread(self._native())
+        self._queued = self._queue()
         self._step = self._session.steps
         self._seconds.clear()
         while self._training.is_early and not (self._stopped or self._session.ended):
@@ -84,7 +84,7 @@ class LineSampler:
         if step != self._step:
             self._write()
             self._step, self._began = step, now
-        queued = self._queue.seconds()
+        queued = self._queue()
         passed = now - self._last - (queued - self._queued)
         self._last, self._queued = now, queued
         line = None if self._training.waits.open else self._line()

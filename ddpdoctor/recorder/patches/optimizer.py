@@ -7,7 +7,7 @@ import math
 import sys
 import time
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..hooked import Hooked
 from ..patch import Args, Kwargs, after_call, hook
 from ..randomness import StepDraws
 from ..session import Session
-from ..training import DigestBudget, Training, is_digested
+from ..training import DigestBudget, Training, is_digested, parameters_of
 from ..where import Where
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
@@ -97,7 +97,7 @@ class _Optimizers:
         if hooked.records:
             hooked.updating()
         number = self.training.number - self.training.updated
-        parameters = list(_parameters(optimizer)) if is_digested(number) else []
+        parameters = list(parameters_of(optimizer)) if is_digested(number) else []
         step.digested = bool(parameters) and known.ration.take(number, parameters, 3)
         if step.digested:
             step.before = digests(self.torch, parameters)
@@ -141,7 +141,7 @@ class _Optimizers:
             taken.gradients = named(known.keys, gradients or ())
             taken.before = named(known.keys, step.before or ())
             taken.norm = step.norm if step.norm is not None and math.isfinite(step.norm) else None
-            taken.after = named(known.keys, digests(self.torch, list(_parameters(step.optimizer))))
+            taken.after = named(known.keys, digests(self.torch, list(parameters_of(step.optimizer))))
         hyperparameters = self._hyperparameters(step.optimizer)
         if hyperparameters != known.hyperparameters:
             known.hyperparameters = taken.hyperparameters = hyperparameters
@@ -171,7 +171,7 @@ class _Optimizers:
     def _know(self, optimizer: Any) -> _Known:
         known = self.by_id.get(id(optimizer))
         if known is None or known.ref() is not optimizer:
-            first = next(_parameters(optimizer), None)
+            first = next(parameters_of(optimizer), None)
             device = "cpu" if first is None else first.device.type
             ration = DigestBudget(full=self.session.options.full, device=device)
             sharded = _is_sharded(optimizer) or any(
@@ -212,7 +212,7 @@ class _Optimizers:
         self.session.event(event)
 
     def _gradients(self, optimizer: Any) -> list[Digest]:
-        return digests(self.torch, [parameter.grad for parameter in _parameters(optimizer)])
+        return digests(self.torch, [parameter.grad for parameter in parameters_of(optimizer)])
 
     def _norms(self) -> dict[str, float]:
         """Norms of the gradients that the script gave to a collective."""
@@ -244,15 +244,11 @@ class _Optimizers:
         return None
 
 
-def _parameters(optimizer: Any) -> Iterator[Any]:
-    return (parameter for group in optimizer.param_groups for parameter in group["params"])
-
-
 def _is_sharded(optimizer: Any) -> bool:
     """Whether each rank holds another part by design: ZeroRedundancyOptimizer, DTensor, FullyShardedDataParallel."""
     if any(kind.__name__ == "ZeroRedundancyOptimizer" for kind in type(optimizer).__mro__):
         return True
-    return any(hasattr(p, "placements") or hasattr(p, "_fsdp_flattened") for p in _parameters(optimizer))
+    return any(hasattr(p, "placements") or hasattr(p, "_fsdp_flattened") for p in parameters_of(optimizer))
 
 
 def install(session: Session) -> None:

@@ -2,52 +2,67 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from ..digest import unseen
 from ..hand_clip import HandClips
-from ..patch import watch
-from ..session import Session
-from ..training import Training
+from ..patch import Args, Kwargs, watch
+from ..session import Part, Session
+from ..training import Training, parameters_of
 
 
-class Scalers:
+class Scalers(Part):
     """The scalers in use, from their first scale() to their update()."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self.training = Training.of(session)
         self.by_hand = HandClips(session)
         self._in_use: dict[int, tuple[weakref.ref[Any], list[weakref.ref[Any]]]] = {}
 
-    @classmethod
-    def of(cls, session: Session) -> Scalers:
-        """The session's own."""
-        return session.part("scalers", cls)
+    def begin(self, args: Args, kwargs: Kwargs) -> Any:
+        """A method of a scaler is called; None of one that is not enabled."""
+        optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
+        return (args[0], optimizer) if args[0].is_enabled() else None
 
-    def scaled(self, scaler: Any) -> None:
+    def scaled(self, begun: Any, *_: Any) -> None:
         """A loss was scaled."""
+        scaler = begun[0]
         self._in_use.setdefault(id(scaler), (weakref.ref(scaler), []))
         scale = self._scale(scaler)
         if scale is not None:
             self.training.scales.append(scale)
 
-    def unscaling(self, scaler: Any, optimizer: Any) -> None:
+    def unscaling(self, args: Args, kwargs: Kwargs) -> Any:
         """The gradients of an optimizer are about to be unscaled."""
-        if optimizer is not None and self.session.detailed:
-            self.by_hand.unscaling(optimizer, self._scale(scaler))
+        begun = self.begin(args, kwargs)
+        if begun is not None and begun[1] is not None and self.session.detailed:
+            self.by_hand.unscaling(begun[1], self._scale(begun[0]))
+        return begun
 
-    def unscaled(self, scaler: Any, optimizer: Any) -> None:
-        """The gradients of an optimizer were unscaled."""
-        _, done = self._in_use.setdefault(id(scaler), (weakref.ref(scaler), []))
-        done.append(weakref.ref(optimizer))
+    def unscaled(self, begun: Any, _: Any, error: BaseException | None) -> None:
+        """They were."""
+        scaler, optimizer = begun
+        if error is None and optimizer is not None:
+            _, done = self._in_use.setdefault(id(scaler), (weakref.ref(scaler), []))
+            done.append(weakref.ref(optimizer))
 
-    def updated(self, scaler: Any) -> None:
+    def stepping(self, args: Args, kwargs: Kwargs) -> Any:
+        """An optimizer is about to step, unless a gradient is not finite."""
+        begun = self.begin(args, kwargs)
+        return begun and (*begun, self.training.updated, self.session.steps)
+
+    def stepped(self, begun: Any, _: Any, error: BaseException | None) -> None:
+        """Where no optimizer stepped in it, a gradient was not finite."""
+        _, optimizer, updated, steps = begun
+        if error is None and not updated and self.session.steps == steps:
+            self.session.shared["optimizers"].skipped(optimizer)
+
+    def updated(self, begun: Any, *_: Any) -> None:
         """The iteration is over."""
-        self._in_use.pop(id(scaler), None)
+        self._in_use.pop(id(begun[0]), None)
         self.by_hand.forget()
 
     def stage(self, parameters: Sequence[Any]) -> dict[str, Any]:
@@ -71,48 +86,16 @@ class Scalers:
 
 
 def _holds(optimizer: Any, wanted: set[int]) -> bool:
-    return optimizer is not None and any(
-        id(p) in wanted for group in optimizer.param_groups for p in group["params"]
-    )
+    return optimizer is not None and any(id(p) in wanted for p in parameters_of(optimizer))
 
 
 def install(session: Session) -> None:
     """Watch scale, unscale_, step and update."""
-    scalers, torch = Scalers.of(session), session.torch
-    kind = torch.amp.GradScaler
-    session.patch(kind, "scale", watch(torch, _if_enabled, lambda begun, *_: scalers.scaled(begun[0])))
-    unscale = watch(torch, functools.partial(_unscaling, scalers), functools.partial(_unscaled, scalers))
-    session.patch(kind, "unscale_", unscale)
-    session.patch(kind, "update", watch(torch, _if_enabled, lambda begun, *_: scalers.updated(begun[0])))
-    begin = functools.partial(_begin_step, scalers)
-    session.patch(kind, "step", watch(torch, begin, functools.partial(_end_step, scalers)))
-
-
-def _if_enabled(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    optimizer = args[1] if len(args) > 1 else kwargs.get("optimizer")
-    return (args[0], optimizer) if args[0].is_enabled() else None
-
-
-def _unscaling(scalers: Scalers, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    begun = _if_enabled(args, kwargs)
-    if begun is not None:
-        scalers.unscaling(*begun)
-    return begun
-
-
-def _unscaled(scalers: Scalers, begun: Any, _: Any, error: BaseException | None) -> None:
-    scaler, optimizer = begun
-    if error is None and optimizer is not None:
-        scalers.unscaled(scaler, optimizer)
-
-
-def _begin_step(scalers: Scalers, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    begun = _if_enabled(args, kwargs)
-    return None if begun is None else (*begun, scalers.training.updated, scalers.session.steps)
-
-
-def _end_step(scalers: Scalers, begun: Any, _: Any, error: BaseException | None) -> None:
-    """Where no optimizer stepped in it, a gradient was not finite."""
-    _, optimizer, updated, steps = begun
-    if error is None and not updated and scalers.session.steps == steps:
-        scalers.session.shared["optimizers"].skipped(optimizer)
+    scalers = Scalers.of(session)
+    for name, begin, end in (
+        ("scale", scalers.begin, scalers.scaled),
+        ("unscale_", scalers.unscaling, scalers.unscaled),
+        ("step", scalers.stepping, scalers.stepped),
+        ("update", scalers.begin, scalers.updated),
+    ):
+        session.patch(session.torch.amp.GradScaler, name, watch(session.torch, begin, end))
