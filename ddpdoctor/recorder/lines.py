@@ -192,13 +192,7 @@ class Lines(Part):
 
     def own_frames(self) -> Iterator[FrameType]:
         """The frames of the script on the stack, the innermost first."""
-        frame: FrameType | None = sys._getframe(1)
-        for _ in range(_MOST_FRAMES):
-            if frame is None:
-                return
-            if not self.is_foreign(frame.f_code.co_filename):
-                yield frame
-            frame = frame.f_back
+        return self.session.sites.own_frames(sys._getframe(1), _MOST_FRAMES)
 
     def has_gap(self) -> None:
         """Lines may have been reached in this step that were not noticed."""

@@ -60,7 +60,7 @@ class Watched(Part):
         if now == self._looked or not is_digested(training.number) or sys.gettrace() is not None:
             return
         self._looked = now
-        for frame in self._frames():
+        for frame in self.session.sites.own_frames(sys._getframe(1), _MOST_FRAMES):
             site = self.session.sites.site(frame.f_code, frame.f_lineno, frame.f_lasti)
             numbers = dict(self._numbers(frame))
             recorded = self._told.setdefault(frame.f_code, {})
@@ -68,16 +68,6 @@ class Watched(Part):
             recorded.update(values)
             if 0 < len(numbers) <= _MOST_NUMBERS:
                 self.session.event(LoopNumbers(*now, site, values))
-
-    def _frames(self) -> Iterator[FrameType]:
-        """Those of the script's functions on the way here, the innermost first."""
-        frame: FrameType | None = sys._getframe(2)
-        for _ in range(_MOST_FRAMES):
-            if frame is None:
-                return
-            if not self.session.sites.is_foreign(frame.f_code.co_filename):
-                yield frame
-            frame = frame.f_back
 
     def _numbers(self, frame: FrameType) -> Iterator[tuple[str, float | None]]:
         for name, value in variables_of(frame).items():

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
@@ -161,6 +161,15 @@ class Sites:
                     return self.site(frame.f_code, frame.f_lineno, frame.f_lasti)
             frame = frame.f_back
         return self.site(innermost.f_code, innermost.f_lineno, innermost.f_lasti) if innermost else None
+
+    def own_frames(self, frame: FrameType | None, most: int = sys.maxsize) -> Iterator[FrameType]:
+        """Those of the user's code among a frame and so many around it, the innermost first."""
+        for _ in range(most):
+            if frame is None:
+                return
+            if not self.is_foreign(frame.f_code.co_filename):
+                yield frame
+            frame = frame.f_back
 
     def library(self) -> str:
         """The module of the installed package that the user's code called on the way to the caller; empty for none."""

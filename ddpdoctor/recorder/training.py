@@ -146,6 +146,11 @@ class Training(Part):
         """The parameters of all optimizers that were made and still exist."""
         return [parameter for optimizer in self.optimizers for parameter in parameters_of(optimizer)]
 
+    def wrapped(self) -> list[Any]:
+        """The parameters of all reducers that still exist."""
+        refs = [ref for wrapper in self.wrappers for ref in wrapper.trainable.values()]
+        return [parameter for ref in refs if (parameter := ref()) is not None]
+
     @property
     def number(self) -> int:
         """The current training step's, since an optimizer or a wrapper was new: what is looked at goes by it.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.recorder.active_exception import handled
+from ddpdoctor.recorder.patches.background import handled
 
 
 class Odd(Exception):

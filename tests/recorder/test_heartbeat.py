@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ddpdoctor.hang.heartbeats import NOW, read_heartbeat
-from ddpdoctor.recorder.heartbeat import Heartbeat
+from ddpdoctor.recorder.patches.background import Heartbeat
 
 
 def session_in(folder: Path) -> Any:

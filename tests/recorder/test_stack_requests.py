@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from ddpdoctor.hang import heartbeats
-from ddpdoctor.recorder import stack_requests
-from ddpdoctor.recorder.stack_requests import Asked, main_thread
+from ddpdoctor.recorder.patches import background
+from ddpdoctor.recorder.patches.background import Asked, main_thread
 
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
     """Of a torch without flight recorder, whether or not another test has imported the real one."""
-    monkeypatch.setitem(stack_requests.sys.modules, "torch._C._distributed_c10d", SimpleNamespace())
+    monkeypatch.setitem(background.sys.modules, "torch._C._distributed_c10d", SimpleNamespace())
     return SimpleNamespace(
         folder=str(tmp_path), torch=None, rank=3, writer=SimpleNamespace(name=f"{os.getpid()}-5")
     )
@@ -24,7 +24,7 @@ def test_a_request_is_answered_once(session, tmp_path):
     looking = Asked(session)
     looking.look()
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / stack_requests.REQUEST).write_text("first")
+    (tmp_path / background.REQUEST).write_text("first")
     looking.look()
     answer = tmp_path / f"{os.getpid()}-5.stack.json"
     said = json.loads(answer.read_text())
@@ -36,18 +36,18 @@ def test_a_request_is_answered_once(session, tmp_path):
 
 def test_what_the_flight_recorder_holds_is_kept_beside_the_answer(session, tmp_path, monkeypatch):
     c10d = SimpleNamespace(_dump_fr_trace=lambda: b"pickled")
-    monkeypatch.setitem(stack_requests.sys.modules, "torch._C._distributed_c10d", c10d)
+    monkeypatch.setitem(background.sys.modules, "torch._C._distributed_c10d", c10d)
     looking = Asked(session)
-    (tmp_path / stack_requests.REQUEST).write_text("first")
+    (tmp_path / background.REQUEST).write_text("first")
     looking.look()
     assert json.loads((tmp_path / f"{os.getpid()}-5.stack.json").read_text())["flight"]
     assert (tmp_path / f"{os.getpid()}-5.flight").read_bytes() == b"pickled"
 
 
 def test_a_request_from_before_the_process_is_not_its_own(session, tmp_path):
-    (tmp_path / stack_requests.REQUEST).write_text("first")
+    (tmp_path / background.REQUEST).write_text("first")
     Asked(session).look()
-    assert [one.name for one in tmp_path.iterdir()] == [stack_requests.REQUEST]
+    assert [one.name for one in tmp_path.iterdir()] == [background.REQUEST]
 
 
 def test_where_the_main_thread_is():
@@ -59,13 +59,13 @@ def test_where_the_main_thread_is():
 @pytest.mark.parametrize("name", ["_dump_fr_trace", "_dump_nccl_trace"])
 def test_the_flight_recorder_of_every_torch(monkeypatch, name):
     c10d = SimpleNamespace(**{name: lambda: b"pickled"})
-    monkeypatch.setitem(stack_requests.sys.modules, "torch._C._distributed_c10d", c10d)
-    assert stack_requests.flight(None) == b"pickled"
+    monkeypatch.setitem(background.sys.modules, "torch._C._distributed_c10d", c10d)
+    assert background.flight(None) == b"pickled"
 
 
 def test_a_torch_without_flight_recorder(monkeypatch):
-    monkeypatch.setitem(stack_requests.sys.modules, "torch._C._distributed_c10d", SimpleNamespace())
-    assert stack_requests.flight(None) is None
+    monkeypatch.setitem(background.sys.modules, "torch._C._distributed_c10d", SimpleNamespace())
+    assert background.flight(None) is None
 
 
 def test_whoever_asks_gets_the_answers_to_his_own_question(session, tmp_path, monkeypatch):

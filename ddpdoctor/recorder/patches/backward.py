@@ -17,7 +17,7 @@ from ..divisors import divisors, factors_of_means, scale_means
 from ..events.training import Backward, MeanLoss
 from ..guard import guarded
 from ..hooked import Hooked
-from ..patch import IN_FULL, watch
+from ..patch import IN_FULL, Args, Kwargs, watch
 from ..session import Session
 from ..training import Training, Wrapper, is_digested
 from ..where import Where
@@ -31,37 +31,27 @@ _MOST_NODES = 3000
 def install(session: Session) -> None:
     """Watch torch.autograd.backward, which Tensor.backward calls."""
     training = Training.of(session)
-    watched = watch(
-        session.torch,
-        functools.partial(_begin, training),
-        functools.partial(_end, training),
-        _briefly(training),
-    )
-    session.patch(session.torch.autograd, "backward", watched)
+    parts = (functools.partial(part, training) for part in (_begin, _end, _briefly))
+    session.patch(session.torch.autograd, "backward", watch(session.torch, *parts))
 
 
-def _briefly(training: Training) -> Callable[..., Any]:
-    session = training.session
-
-    def backward(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not training.quiet or training.in_backward or training.scales:
-            return IN_FULL
-        training.updated = False
-        if training.wants_loss:
-            _note_loss(training, args, kwargs)
-        training.in_backward += 1
-        training.busy += 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            training.in_backward -= 1
-            training.busy -= 1
-            session.backwards += 1
-
-    return backward
+def _briefly(training: Training, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    if not training.quiet or training.in_backward or training.scales:
+        return IN_FULL
+    training.updated = False
+    if training.wants_loss:
+        _note_loss(training, args, kwargs)
+    training.in_backward += 1
+    training.busy += 1
+    try:
+        return original(*args, **kwargs)
+    finally:
+        training.in_backward -= 1
+        training.busy -= 1
+        training.session.backwards += 1
 
 
-def _begin(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _begin(training: Training, args: Args, kwargs: Kwargs) -> Any:
     training.in_backward += 1
     if training.updated and training.in_backward == 1:
         training.open_step()
@@ -108,7 +98,7 @@ def _end(training: Training, begun: Any, _: Any, error: BaseException | None) ->
 
 
 @guarded
-def _note_loss(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _note_loss(training: Training, args: Args, kwargs: Kwargs) -> None:
     """Keep the loss for when it is next told of the progress."""
     training.wants_loss = False
     torch, loss = training.torch, args[0] if args else kwargs.get("tensors")

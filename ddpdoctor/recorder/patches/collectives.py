@@ -191,8 +191,7 @@ class _Collectives:
         return first_weight_inside(self.torch, tensor, plain), "weight_of"
 
     def _parameters(self) -> list[Any]:
-        refs = [ref for wrapper in self.training.wrappers for ref in wrapper.trainable.values()]
-        return [*self.training.held(), *(parameter for ref in refs if (parameter := ref()) is not None)]
+        return [*self.training.held(), *self.training.wrapped()]
 
     def _key(self, parameter: Any) -> str | None:
         keys = self.training.keys

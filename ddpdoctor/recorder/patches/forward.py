@@ -43,16 +43,8 @@ def install(session: Session) -> None:
         return
     training = Training.of(session)
     wrapper = session.torch.nn.parallel.DistributedDataParallel
-    session.patch(
-        wrapper,
-        "forward",
-        watch(
-            session.torch,
-            functools.partial(_begin_wrapped, training),
-            functools.partial(end, training),
-            _briefly(training),
-        ),
-    )
+    parts = (functools.partial(part, training) for part in (_begin_wrapped, end, _briefly))
+    session.patch(wrapper, "forward", watch(session.torch, *parts))
     session.patch(session.torch.nn.Module, "train", after_call(functools.partial(_look_at_mode, training)))
 
 
@@ -65,23 +57,18 @@ def _look_at_mode(training: Training, _: Any, args: Args, kwargs: Kwargs) -> Non
                 wrapper.eval_at = caller_of(training.session, args[0])
 
 
-def _briefly(training: Training) -> Callable[..., Any]:
-    is_grad_enabled = training.torch.is_grad_enabled
-
-    def forward(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not training.quiet or not is_grad_enabled():
-            return IN_FULL
-        training.updated = False
-        training.busy += 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            training.busy -= 1
-
-    return forward
+def _briefly(training: Training, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+    if not training.quiet or not training.torch.is_grad_enabled():
+        return IN_FULL
+    training.updated = False
+    training.busy += 1
+    try:
+        return original(*args, **kwargs)
+    finally:
+        training.busy -= 1
 
 
-def _begin_wrapped(training: Training, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _begin_wrapped(training: Training, args: Args, kwargs: Kwargs) -> Any:
     ddp = args[0]
     wrapper = training.wrapper(ddp)
     return None if wrapper is None else begin(training, wrapper, ddp, (args[1:], kwargs), around=False)
@@ -124,12 +111,8 @@ def caller_of(session: Session, module: Any) -> Where | None:
         if first is not None and (first is module or first is inside):
             outermost = frame
         frame = frame.f_back
-    frame = outermost and outermost.f_back
-    while frame is not None and session.sites.is_foreign(frame.f_code.co_filename):
-        frame = frame.f_back
-    return (
-        session.here() if frame is None else session.sites.site(frame.f_code, frame.f_lineno, frame.f_lasti)
-    )
+    own = next(session.sites.own_frames(outermost and outermost.f_back), None)
+    return session.here() if own is None else session.sites.site(own.f_code, own.f_lineno, own.f_lasti)
 
 
 def _is_told(training: Training, wrapper: Wrapper) -> bool:

@@ -49,12 +49,7 @@ class _GradientCalls:
         func = getattr(torch._C, "_functorch", None)
         if func is None or not all(map(func.is_gradtrackingtensor, given)):
             return False
-        held = {
-            p.data_ptr()
-            for w in self.training.wrappers
-            for ref in w.trainable.values()
-            if (p := ref()) is not None
-        }
+        held = {parameter.data_ptr() for parameter in self.training.wrapped()}
         inner = map(func.get_unwrapped, given)
         return any(not func.is_functorch_wrapped_tensor(it) and it.data_ptr() in held for it in inner)
 
