@@ -94,8 +94,11 @@ class Heartbeat:
 
     def _own(self, frame: FrameType | None) -> list[Any] | None:
         """The innermost place in the user's own code."""
-        own = next(self._session.sites.own_frames(frame), None)
-        return None if own is None else _place(own.f_code, own.f_lineno)
+        while frame is not None:
+            if not self._session.sites.is_foreign(frame.f_code.co_filename):
+                return _place(frame.f_code, frame.f_lineno)
+            frame = frame.f_back
+        return None
 
     def _write(self, values: dict[str, Any]) -> None:
         text = json.dumps(values, separators=(",", ":")).encode()
