@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from types import FrameType
 
 from ..events.training import LineTime, LineTimes
 from ..guard import guarded
@@ -99,16 +100,14 @@ class LineSampler:
         """The innermost line of the script that the training thread is at."""
         main = threading.main_thread().ident or 0
         # Nothing of it may outlive this function: what the script lets go of would live on in its frames.
-        frame = sys._current_frames().get(self._session.thread or main)
-        own = next(self._session.sites.own_frames(frame), None)
-        if own is None:
-            return None
-        code = own.f_code
-        return (
-            code.co_filename,
-            own.f_lineno or code.co_firstlineno,
-            getattr(code, "co_qualname", code.co_name),
-        )
+        frame: FrameType | None = sys._current_frames().get(self._session.thread or main)
+        while frame is not None:
+            code = frame.f_code
+            if not self._session.sites.is_foreign(code.co_filename):
+                function = getattr(code, "co_qualname", code.co_name)
+                return code.co_filename, frame.f_lineno or code.co_firstlineno, function
+            frame = frame.f_back
+        return None
 
     def _write(self) -> None:
         lines, self._seconds = self._seconds, {}
