@@ -28,7 +28,7 @@ CULPRIT = 0.6
 START = """
 import sys
 from pathlib import Path
-from ddpdoctor.blame.reasoning import cause_of
+from ddpdoctor.blame.hang_analysis import cause_of
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.hang.flight.folder import read_folder
 """

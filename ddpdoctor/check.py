@@ -7,19 +7,48 @@ import inspect
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
 from ddpdoctor.failures import Message
 from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Family, Finding, Judgement, Level, Source
+from ddpdoctor.model import (
+    Confidence,
+    Evidence,
+    Family,
+    Finding,
+    Judgement,
+    Kind,
+    Level,
+    Passed,
+    Role,
+    Sighting,
+    Skipped,
+    Source,
+    Subject,
+    Where,
+)
 from ddpdoctor.page import read_page
+
+__all__ = (
+    "REINSTALL_TORCH", "Check", "Confidence", "Evidence", "Family", "Finding", "Judgement", "Kind", "Level",
+    "NotMeasured", "Passed", "Role", "Sighting", "Skipped", "Source", "Subject", "Where", "reports",
+)  # fmt: skip
+"""What a check is written with: its base, what it says, and what it says it with."""
 
 REINSTALL_TORCH = "pip install --force-reinstall torch    # and look for packages that replace parts of torch"
 """The fix where torch itself does something wrong."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Finding])
+
+
+class NotMeasured(Exception):
+    """Facts that a check asks for are not there; ends the check as :class:`~ddpdoctor.model.Skipped` does."""
+
+    def __init__(self, reason: str, *, cut_short: bool = False) -> None:
+        super().__init__(reason)
+        self.skipped = Skipped(reason, cut_short)
 
 
 def reports(kind: type) -> Callable[[_Method], _Method]:
@@ -72,6 +101,9 @@ class Check:
     cause in its output replaces such a finding."""
     causes: ClassVar[Mapping[type, Callable[..., Finding]]] = MappingProxyType({})
     """The causes of a hang that this check reports, each with the method that :func:`reports` marked."""
+    unreached: ClassVar[tuple[Callable[[Any], Iterable[Any]], str] | None] = None
+    """What looks for this problem in the lines that no rank ran, and the headline of what it finds, with the words of a
+    sight in braces. A check without ``examine_code`` reports that."""
     log_words: ClassVar[tuple[str, ...]] = ()
     """Words without digits; ``examine_log`` gets the lines of a job's output that have one of any check's, or a word of
     the patterns in ``messages`` and ``raises``. Exceptions and ends of processes are read without them."""
@@ -87,6 +119,8 @@ class Check:
         if cls.messages:
             cls.raises = vars(cls).get("raises", tuple(message.pattern for message in cls.messages))
             cls.examine_log = getattr(cls, "examine_log", _examine_messages)  # type: ignore[attr-defined]
+        if cls.unreached:
+            cls.examine_code = getattr(cls, "examine_code", _examine_unreached)  # type: ignore[attr-defined]
         marked = {
             kind: method for method in vars(cls).values() if (kind := getattr(method, "reported_cause", None))
         }
@@ -132,6 +166,12 @@ class Check:
 def _examine_messages(check: Check, log: Any) -> Judgement:
     """``examine_log`` of a check that has to look for its messages only."""
     judgement: Judgement = log.by_messages(check)
+    return judgement
+
+
+def _examine_unreached(check: Check, lines: Any) -> Judgement:
+    """``examine_code`` of a check that has only its row to look for."""
+    judgement: Judgement = lines.judge(check)
     return judgement
 
 

@@ -38,8 +38,6 @@ class Message:
 
     pattern: str
     """A regular expression, searched in a line or in ``Type: message`` of an exception."""
-    library: str
-    """Who says it."""
     says: Says = Says.CAUSE
     headline: str = ""
     """Of the finding, with ``{rank}`` or ``{process}`` for whoever says it, and the named groups of the pattern."""
@@ -53,65 +51,53 @@ class Message:
 
 _GONE, _LATE, _PASSED_ON, _AFTER = Says.PEER_GONE, Says.PEER_LATE, Says.PASSED_ON, Says.AFTERMATH
 TABLE = (
-    Message(r"closed by (?:remote )?peer|Broken pipe", "sockets", _GONE),
-    Message(r"[Cc]onnection (?:was |likely )*(?:reset|closed|aborted)", "sockets", _GONE),
-    Message(r"pair\.cc.{0,20} connect \[.{0,60}refused|Connection refused, remote", "gloo", _GONE),
-    Message(r"ncclRemoteError|remote process (?:has )?exited", "NCCL", _GONE),
-    Message(r"Socket recv failed|[Ss]ocketP(?:rogress|oll)", "NCCL", _GONE),
-    Message(r"onnect to \S+<\d+> failed ?: Connection refused", "NCCL", _GONE),
-    Message(r"[Cc]ommunicator (?:has been|was) aborted|ncclCommAbort", "NCCL", _GONE),
-    Message(r"connection to the C10d store has failed", "torchrun", _PASSED_ON),
-    Message(r"failed to recv, got 0 bytes|recvValue failed|sendBytes failed", "TCPStore", _GONE),
-    Message(r"store->get\(.{0,80}got error: (?:Connection|Broken)", "TCPStore", _GONE),
-    Message(r"TCPStore.{0,40}(?:shut ?down|closed)", "TCPStore", _GONE),
-    Message(r"successfully reached monitoredBarrier", "torch", _GONE),
-    Message(r"ActorDiedError|ActorUnavailableError|WorkerCrashedError", "Ray", _GONE),
-    Message(r"Timed out waiting \d+ ?ms|Application timeout caused pair closure", "gloo", _LATE),
-    Message(r"collective operation (?:timeout|timed out)|watchdog got stuck for", "NCCL", _LATE),
-    Message(r"wait timeout after \d+ ?ms|Timed out after \d+ ?ms waiting", "TCPStore", _LATE),
-    Message(
-        r"store->get\(.{0,80}got error(?!: (?:Connection|Broken))|[Ss]ocket [Tt]imeout", "TCPStore", _LATE
-    ),
-    Message(r"failed to pass monitored", "torch", _LATE),
-    Message(r"timed out after .{0,40}(?:barrier|waiting for|worker)", "torch", _LATE),
+    Message(r"closed by (?:remote )?peer|Broken pipe", _GONE),
+    Message(r"[Cc]onnection (?:was |likely )*(?:reset|closed|aborted)", _GONE),
+    Message(r"pair\.cc.{0,20} connect \[.{0,60}refused|Connection refused, remote", _GONE),
+    Message(r"ncclRemoteError|remote process (?:has )?exited", _GONE),
+    Message(r"Socket recv failed|[Ss]ocketP(?:rogress|oll)", _GONE),
+    Message(r"onnect to \S+<\d+> failed ?: Connection refused", _GONE),
+    Message(r"[Cc]ommunicator (?:has been|was) aborted|ncclCommAbort", _GONE),
+    Message(r"connection to the C10d store has failed", _PASSED_ON),
+    Message(r"failed to recv, got 0 bytes|recvValue failed|sendBytes failed", _GONE),
+    Message(r"store->get\(.{0,80}got error: (?:Connection|Broken)", _GONE),
+    Message(r"TCPStore.{0,40}(?:shut ?down|closed)", _GONE),
+    Message(r"successfully reached monitoredBarrier", _GONE),
+    Message(r"ActorDiedError|ActorUnavailableError|WorkerCrashedError", _GONE),
+    Message(r"Timed out waiting \d+ ?ms|Application timeout caused pair closure", _LATE),
+    Message(r"collective operation (?:timeout|timed out)|watchdog got stuck for", _LATE),
+    Message(r"wait timeout after \d+ ?ms|Timed out after \d+ ?ms waiting", _LATE),
+    Message(r"store->get\(.{0,80}got error(?!: (?:Connection|Broken))|[Ss]ocket [Tt]imeout", _LATE),
+    Message(r"failed to pass monitored", _LATE),
+    Message(r"timed out after .{0,40}(?:barrier|waiting for|worker)", _LATE),
     Message(
         r"^(?:[\w.]*\.)?(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|SIGTERMException"
         r"|SystemExit|KeyboardInterrupt|DistributedException|(?:Base)?ExceptionGroup)(?::|$)",
-        "launchers",
         _PASSED_ON,
     ),
-    Message(r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)", "torch", Says.HELPER_DIED),
-    Message(r"process \d+ terminated with", "torch", Says.HELPER_DIED),
-    Message(r"^(?:[\w.]*\.)?(?:DistBackendError|EnforceNotMet)\b", "torch", Says.LIBRARY),
-    Message(r"\b[A-Za-z]{0,3}CCL [Ee]rror", "NCCL", Says.LIBRARY),
-    Message(r"gloo/transport/|Gloo connectFullMesh failed|makeDeviceForHostname", "gloo", Says.LIBRARY),
+    Message(r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)", Says.HELPER_DIED),
+    Message(r"process \d+ terminated with", Says.HELPER_DIED),
+    Message(r"^(?:[\w.]*\.)?(?:DistBackendError|EnforceNotMet)\b", Says.LIBRARY),
+    Message(r"\b[A-Za-z]{0,3}CCL [Ee]rror", Says.LIBRARY),
+    Message(r"gloo/transport/|Gloo connectFullMesh failed|makeDeviceForHostname", Says.LIBRARY),
     Message(
         r"(?:CUDA|HIP) error: (?:(?:all )?CUDA-capable device\S* \S+ busy|unknown error|initialization error"
         r"|device not ready|operation not supported|driver shutting down|system not yet initialized)"
         r"|CUDA unknown error",
-        "CUDA",
         Says.LIBRARY,
     ),
-    Message(r"Proxy Call to rank|\[Proxy Service.{0,20}\] Failed to execute", "NCCL", _AFTER),
-    Message(r"\[Service thread\] (?:Error encountered|Could not receive)", "NCCL", _AFTER),
-    Message(r"Storing response for already completed", "NCCL", _AFTER),
-    Message(r"Watchdog caught|[Ww]atchdog thread terminated|detected by watchdog", "torch", _AFTER),
-    Message(
-        r"Some NCCL operations have failed|To avoid data inconsistency|Timeout at NCCL work", "torch", _AFTER
-    ),
-    Message(
-        r"Heartbeat monitor timed out|dump (?:signal|debug info)|Terminating the process", "torch", _AFTER
-    ),
-    Message(r"First PG on this rank|Observed flight recorder|Stack trace of the failed", "torch", _AFTER),
-    Message(r"Failed to open lib|Failed to find CUDA library|NET/Plugin", "NCCL", Says.HARMLESS),
-    Message(
-        r"Call to ibv_(?:open_device|get_async_event) failed|Unable to open device", "NCCL", Says.HARMLESS
-    ),
-    Message(
-        r"greater than the maximum allowed|[Ii]gnor(?:ed|ing)\b|deprecated|Both NCCL_", "NCCL", Says.HARMLESS
-    ),
-    Message(r"NUMA auto balancing|iommu=|speed from|GID table changed|GDRCOPY", "NCCL", Says.HARMLESS),
-    Message(r"Cannot initialize CollNet", "NCCL", Says.HARMLESS),
+    Message(r"Proxy Call to rank|\[Proxy Service.{0,20}\] Failed to execute", _AFTER),
+    Message(r"\[Service thread\] (?:Error encountered|Could not receive)", _AFTER),
+    Message(r"Storing response for already completed", _AFTER),
+    Message(r"Watchdog caught|[Ww]atchdog thread terminated|detected by watchdog", _AFTER),
+    Message(r"Some NCCL operations have failed|To avoid data inconsistency|Timeout at NCCL work", _AFTER),
+    Message(r"Heartbeat monitor timed out|dump (?:signal|debug info)|Terminating the process", _AFTER),
+    Message(r"First PG on this rank|Observed flight recorder|Stack trace of the failed", _AFTER),
+    Message(r"Failed to open lib|Failed to find CUDA library|NET/Plugin", Says.HARMLESS),
+    Message(r"Call to ibv_(?:open_device|get_async_event) failed|Unable to open device", Says.HARMLESS),
+    Message(r"greater than the maximum allowed|[Ii]gnor(?:ed|ing)\b|deprecated|Both NCCL_", Says.HARMLESS),
+    Message(r"NUMA auto balancing|iommu=|speed from|GID table changed|GDRCOPY", Says.HARMLESS),
+    Message(r"Cannot initialize CollNet", Says.HARMLESS),
 )
 """The messages that name no problem."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from types import MappingProxyType
 
 
 class Framework(str, Enum):
@@ -24,21 +26,27 @@ class Framework(str, Enum):
     RAY = "Ray Train", "ray"
 
 
-CALLED_BY_ALL = {
-    Framework.LIGHTNING: "call it on every rank: trainer.save_checkpoint, self.log(..., sync_dist=True), "
+def by_framework(before: str = "", **texts: str) -> Mapping[Framework, str]:
+    """Advice by the framework in whose words it is, each with a beginning that all have."""
+    return MappingProxyType({Framework[name.upper()]: f"{before}{text}" for name, text in texts.items()})
+
+
+CALLED_BY_ALL = by_framework(
+    "call it on every rank: ",
+    lightning="trainer.save_checkpoint, self.log(..., sync_dist=True), "
     "self.all_gather and trainer.validate\nwait for all; only files and prints belong under if "
     "trainer.is_global_zero:",
-    Framework.FABRIC: "call it on every rank: fabric.save, fabric.all_reduce, fabric.barrier wait for all; only "
+    fabric="fabric.save, fabric.all_reduce, fabric.barrier wait for all; only "
     "prints and files of your own\nbelong under if fabric.is_global_zero:",
-    Framework.TRANSFORMERS: "call it on every rank: trainer.evaluate, predict and save_model wait for all; only "
+    transformers="trainer.evaluate, predict and save_model wait for all; only "
     "prints and files of your own\nbelong under if trainer.is_world_process_zero():",
-    Framework.ACCELERATE: "call it on every rank: accelerator.save_state, gather, reduce and wait_for_everyone "
+    accelerate="accelerator.save_state, gather, reduce and wait_for_everyone "
     "wait for all; only prints\nand torch.save of unwrapped weights belong under if accelerator.is_main_process:",
-    Framework.IGNITE: "call it on every rank: an evaluator with a metric, idist.all_reduce and idist.barrier wait "
+    ignite="an evaluator with a metric, idist.all_reduce and idist.barrier wait "
     "for all; only prints\nand files belong under if idist.get_rank() == 0:",
-    Framework.RAY: "call it on every rank: ray.train.report waits for all; only what it is given may differ\n"
+    ray="ray.train.report waits for all; only what it is given may differ\n"
     "ray.train.report(metrics, checkpoint=checkpoint)    # checkpoint=None on the other ranks",
-}
+)
 """What to do where some ranks alone call what needs all of them."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ddpdoctor import __version__
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, NotMeasured
 from ddpdoctor.excuses import noted
 from ddpdoctor.failures import Message
 from ddpdoctor.memory import uncollected
@@ -50,14 +50,6 @@ def of_message(check: Check, message: Message, match: re.Match[str], details: Ma
         **{field: text for field, text in texts.items() if text},
         **details,
     )
-
-
-class NotMeasured(Exception):
-    """Facts that a check asks for are not there; ends the check as :class:`~ddpdoctor.model.Skipped` does."""
-
-    def __init__(self, reason: str, *, cut_short: bool = False) -> None:
-        super().__init__(reason)
-        self.skipped = Skipped(reason, cut_short)
 
 
 @dataclass(frozen=True)

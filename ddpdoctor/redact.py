@@ -14,7 +14,9 @@ from urllib.parse import quote as percent_encode
 
 from ddpdoctor.model import Change, Evidence, Finding, Patch, Report
 from ddpdoctor.secret import MASK, has_secret_shape, is_secret, mask_command, mask_shapes
-from ddpdoctor.text import shorten
+from ddpdoctor.text import escape, quote, show_value, show_variable
+
+__all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value", "show_variable"]
 
 __all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value", "show_variable"]
 
@@ -29,31 +31,6 @@ _MULTI_LINE = {
     (Patch, "diff"),
     (Change, "text"),
 }
-
-
-def show_value(name: str, value: str) -> str:
-    """A variable's value as a finding shows it: quoted, escaped and shortened, or ``***`` where it is secret."""
-    if is_secret(name, value):
-        return MASK
-    masked = MASK if has_secret_shape(value) and "://" not in value else mask_shapes(value)
-    return MASK if masked == MASK else quote(shorten(masked))
-
-
-def show_variable(name: str, value: str) -> str:
-    """``NAME='value'``, with the value as :func:`show_value` shows it."""
-    return f"{name}={show_value(name, value)}"
-
-
-def quote(text: str) -> str:
-    r"""Foreign text as ``repr`` writes it: in quotes, printable Unicode as it is, ``\x1b`` and its like escaped."""
-    return repr(str(text))
-
-
-def escape(text: str, keep: str = "") -> str:
-    """The text with every character escaped that moves a cursor, reorders text or cannot be encoded."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
 
 
 def clean(report: Report, environ: Mapping[str, str]) -> Report:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
 
-from ddpdoctor.secret import mask_command
+from ddpdoctor.model import Evidence, Where
+from ddpdoctor.secret import MASK, has_secret_shape, is_secret, mask_command, mask_shapes
+
+_T = TypeVar("_T")
 
 _LONGEST = 120
 LONGEST_COMMAND = 2000
@@ -140,3 +146,52 @@ def number(value: float | None, digits: int = 3) -> str:
 def share(value: float | None) -> str:
     """A share in per cent: ``87 %``."""
     return ABSENT if value is None else f"{value * 100:.0f} %"
+
+
+def show_value(name: str, value: str) -> str:
+    """A variable's value as a finding shows it: quoted, escaped and shortened, or ``***`` where it is secret."""
+    if is_secret(name, value):
+        return MASK
+    masked = MASK if has_secret_shape(value) and "://" not in value else mask_shapes(value)
+    return MASK if masked == MASK else quote(shorten(masked))
+
+
+def show_variable(name: str, value: str) -> str:
+    """``NAME='value'``, with the value as :func:`show_value` shows it."""
+    return f"{name}={show_value(name, value)}"
+
+
+def quote(text: str) -> str:
+    r"""Foreign text as ``repr`` writes it: in quotes, printable Unicode as it is, ``\x1b`` and its like escaped."""
+    return repr(str(text))
+
+
+def escape(text: str, keep: str = "") -> str:
+    """The text with every character escaped that moves a cursor, reorders text or cannot be encoded."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in text)
+
+
+def odd_ranks(values: Mapping[int, Hashable]) -> tuple[int, ...]:
+    """The ranks whose value is not the one that most ranks have; rank 0's stands for all where none has a majority."""
+    (most, count), *_ = Counter(values.values()).most_common()
+    usual = most if count > len(values) / 2 else values[min(values)]
+    return tuple(rank for rank, value in values.items() if value != usual)
+
+
+def by_state(
+    states: Mapping[int, _T],
+    text: Callable[[_T], str] = str,
+    places: Mapping[int, Where | None] = MappingProxyType({}),
+) -> tuple[Evidence, ...]:
+    """What is so on each rank, equal states once.
+
+    Args:
+        text: says what a state is.
+        places: where ranks are in it.
+    """
+    ranks: dict[str, list[int]] = {}
+    for rank, state in states.items():
+        ranks.setdefault(text(state), []).append(rank)
+    return tuple(Evidence(shown, tuple(those), places.get(those[0])) for shown, those in ranks.items())

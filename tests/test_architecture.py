@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "page.py": (),
     "frameworks.py": (),
     "secret.py": (),
-    "text.py": ("ddpdoctor.secret",),
+    "text.py": ("ddpdoctor.model", "ddpdoctor.secret"),
     "launch.py": (),
     "program": (
         "ddpdoctor.model",

@@ -77,7 +77,6 @@ class StoreFull(Check):
     messages = (
         Message(
             r"[Ss]tore of rank (?P<owner>\d+) (?:is full|has no room) \(\d+ keys?\)",
-            "TCPStore",
             headline="{rank} could not write to the store of rank {owner}",
             why="Rank {owner} keeps the keys.",
             fix="use fewer keys",

@@ -4,25 +4,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import (
+    Check,
+    Confidence,
+    Evidence,
+    Finding,
+    Judgement,
+    Kind,
+    NotMeasured,
+    Passed,
+    Skipped,
+)
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.redact import quote
-from ddpdoctor.text import duration, ranks_do, ranks_phrase, shorten, size
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, duration, quote, ranks_do, ranks_phrase, shorten, size
+from ddpdoctor.trace import Recording, Trace, grouped, on_each_rank
 from ddpdoctor.trace.files import Exchange, exchanged, is_named, read_last
 from ddpdoctor.trace.happens_before import HappensBefore
-from ddpdoctor.trace.instances import files, grouped, on_each_rank
+from ddpdoctor.trace.instances import files
 from ddpdoctor.trace.raised import last_line, raised_as
-from ddpdoctor.trace.recording import Recording
 from ddpdoctor.unreached.files import read_at_once
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 
 _UNREADABLE = re.compile(
     r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
@@ -68,6 +71,7 @@ class CheckpointRace(Check):
     code = "DD401"
     title = "a checkpoint is complete for every rank after a barrier"
     measurements = ("checkpoint",)
+    unreached = (read_at_once, "{path} would be read while {ranks} writes it")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("checkpoint")
@@ -169,9 +173,6 @@ class CheckpointRace(Check):
             ),
             about=Kind.PATH.of(folder),
         )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(self, lines, read_at_once(lines), "{path} would be read while {ranks} writes it")
 
 
 def _missed(

@@ -1,15 +1,12 @@
 import re
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.failures import Message
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import Load
-from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase, shorten
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import plural, quote, ranks_phrase, shorten
+from ddpdoctor.trace import Recording, Trace, by_key, on_each_rank, on_ranks
 from ddpdoctor.trace.files import read_last
-from ddpdoctor.trace.instances import by_key, files, on_each_rank, on_ranks
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.instances import files
 
 ERRORS = (
     r"PytorchStreamReader failed (reading|finding|locating)",
@@ -50,9 +47,7 @@ class CheckpointTruncated(Check):
     title = "checkpoints that are read are complete"
     messages = (
         Message(
-            "|".join((*ERRORS, *OF_A_READ)),
-            "torch",
-            headline="a checkpoint is not complete, so it cannot be read",
+            "|".join((*ERRORS, *OF_A_READ)), headline="a checkpoint is not complete, so it cannot be read"
         ),
     )
     explained_by = ("DD401", "DD402")

@@ -1,12 +1,9 @@
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.text import quote, ranks_phrase
+from ddpdoctor.trace import RankTrace, Recording, Trace
 from ddpdoctor.trace.files import is_named
-from ddpdoctor.trace.recording import Recording
 
 _MAKES = ("write", "mkdir", "rename", "extract")
 """What a rank does to a file so that it is there."""

@@ -1,15 +1,12 @@
 import re
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.files import Load
-from ddpdoctor.text import ranks_do
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, files, on_each_rank
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.text import by_state, ranks_do
+from ddpdoctor.trace import Recording, Trace, by_line, on_each_rank
+from ddpdoctor.trace.instances import files
 
 _ABSENT_DEVICE = r"Attempting to deserialize object on (a CUDA device|CUDA device \d+)"
 

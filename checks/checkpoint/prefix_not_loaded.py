@@ -1,15 +1,11 @@
 import re
 from collections.abc import Iterable
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.files import StateLoad
-from ddpdoctor.redact import quote
-from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, on_each_rank
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.text import listing, plural, quote, ranks_phrase
+from ddpdoctor.trace import Recording, Trace, by_line, on_each_rank
 
 PREFIXES = ("module.", "_orig_mod.")
 _KEY = r"^KeyError: ['\"](module|_orig_mod)\.[\w.]+['\"]$"

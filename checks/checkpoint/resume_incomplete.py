@@ -4,19 +4,15 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed, Skipped, Where
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.text import ranks_do, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace, by_key, by_line, on_ranks
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.instances import by_key, by_line, files, on_ranks
+from ddpdoctor.trace.instances import files
 from ddpdoctor.trace.rank_guards import program_of
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 from ddpdoctor.unreached.state import left_out
 
 KINDS = ("optimizer", "scheduler", "scaler")
@@ -58,6 +54,7 @@ class ResumeIncomplete(Check):
     code = "DD405"
     title = "training that resumes restores what was saved"
     explained_by = ("DD403",)
+    unreached = (left_out, "the resume reads the checkpoint, but not its {key}")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training()
@@ -126,9 +123,6 @@ class ResumeIncomplete(Check):
             ),
             explained_by=("DD103",) if resume.samplers_are_told else (),
         )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(self, lines, left_out(lines), "the resume reads the checkpoint, but not its {key}")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import ranks_do
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, files, on_each_rank, on_ranks
+from ddpdoctor.trace import Trace, by_line, on_each_rank, on_ranks
+from ddpdoctor.trace.instances import files
 
 
 class WrappedStateSaved(Check):

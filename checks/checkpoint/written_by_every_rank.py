@@ -1,21 +1,14 @@
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
-from typing import ClassVar
 
-from ddpdoctor.check import Check
-from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Save
-from ddpdoctor.text import plural, ranks_phrase, size
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, plural, ranks_phrase, size
+from ddpdoctor.trace import Recording, Trace, by_first_line
 from ddpdoctor.trace.happens_before import HappensBefore
-from ddpdoctor.trace.instances import by_first_line
 from ddpdoctor.trace.instances import files as names
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.unreached.files import CHECKPOINTS, written_by_all
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
+from ddpdoctor.unreached.files import checkpoints_written_by_all
 
 
 class WrittenByEveryRank(Check):
@@ -44,19 +37,20 @@ class WrittenByEveryRank(Check):
 
     code = "DD402"
     title = "each checkpoint is written by one rank"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.LIGHTNING: "trainer.save_checkpoint(path)    # on every rank: rank 0 writes; for other files: if "
+    fix_with = by_framework(
+        lightning="trainer.save_checkpoint(path)    # on every rank: rank 0 writes; for other files: if "
         "trainer.is_global_zero:",
-        Framework.FABRIC: "fabric.save(path, state)    # on every rank: rank 0 writes; for other files: if "
+        fabric="fabric.save(path, state)    # on every rank: rank 0 writes; for other files: if "
         "fabric.is_global_zero:",
-        Framework.TRANSFORMERS: "trainer.save_model(path)    # on every rank: one writes; for other files: if "
+        transformers="trainer.save_model(path)    # on every rank: one writes; for other files: if "
         "trainer.is_world_process_zero():",
-        Framework.ACCELERATE: "if accelerator.is_main_process:\n    torch.save(state, path)\n"
+        accelerate="if accelerator.is_main_process:\n    torch.save(state, path)\n"
         "accelerator.wait_for_everyone()",
-        Framework.IGNITE: "if idist.get_rank() == 0:\n    torch.save(state, path)\nidist.barrier()",
-        Framework.RAY: "if ray.train.get_context().get_world_rank() == 0:\n    torch.save(state, path)\n"
+        ignite="if idist.get_rank() == 0:\n    torch.save(state, path)\nidist.barrier()",
+        ray="if ray.train.get_context().get_world_rank() == 0:\n    torch.save(state, path)\n"
         "ray.train.report(metrics, checkpoint=checkpoint)    # on every rank",
-    }
+    )
+    unreached = (checkpoints_written_by_all, "every rank would write the checkpoint {path}")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings_of_several()
@@ -79,11 +73,6 @@ class WrittenByEveryRank(Check):
             where=next(iter(saves.values()))[0].at,
             evidence=by_state(saves, lambda saves: f"saved {plural(len(saves), 'time')}, {whole}"),
             about=Kind.PATH.of(*files),
-        )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(
-            self, lines, written_by_all(lines, CHECKPOINTS), "every rank would write the checkpoint {path}"
         )
 
 

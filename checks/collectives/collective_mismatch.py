@@ -5,16 +5,13 @@ from typing import Any
 
 from ddpdoctor.blame.causes import CallCircle, DifferentLines, MessageCircle, Mismatch
 from ddpdoctor.blame.wording import cause_fields, wait_phrase, who
-from ddpdoctor.check import reports
+from ddpdoctor.check import Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Role, reports
 from ddpdoctor.frameworks import CALLED_BY_ALL
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Wait, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace import RankTrace, Trace, by_value, shown_at
 from ddpdoctor.trace.gloo_abort import SIZES, bytes_of
 from ddpdoctor.trace.hang_check import HangCheck
-from ddpdoctor.trace.instances import by_value, shown_at
 from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch, other_gradients
 from ddpdoctor.trace.source_causes import guarded_collective
 

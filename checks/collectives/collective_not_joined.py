@@ -13,13 +13,11 @@ from ddpdoctor.blame.frames import where_in
 from ddpdoctor.blame.hang_analysis import late_ranks
 from ddpdoctor.blame.tree import show
 from ddpdoctor.blame.wording import all_do, at, cause_fields, doing, for_seconds, others_wait, verb, who
-from ddpdoctor.check import reports
+from ddpdoctor.check import Evidence, Finding, Judgement, NotMeasured, Passed, Source, Where, reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Source, Where
-from ddpdoctor.redact import quote
+from ddpdoctor.text import quote
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.hang_check import HangCheck
 

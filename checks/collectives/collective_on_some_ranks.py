@@ -1,20 +1,15 @@
 from ddpdoctor.blame.causes import AloneInOutput, CalledAlone, LeftCallOut
 from ddpdoctor.blame.wording import cause_fields, for_seconds, who
-from ddpdoctor.check import reports
+from ddpdoctor.check import Finding, Judgement, NotMeasured, Passed, Where, reports
 from ddpdoctor.frameworks import CALLED_BY_ALL
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
-from ddpdoctor.model import Finding, Judgement, Passed, Where
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Trace, shown_at
 from ddpdoctor.trace.hang_check import HangCheck
-from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.sequence import called_alone, divergence_of
 from ddpdoctor.unreached.decisions import called_by_some
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 
 _FIX_FORWARD = "model.module(x)     # the module without DDP: its forward waits for no rank"
 _FIX_CALL = "call it on every rank, outside the condition on the rank\nif rank == 0:\n    ...    # no collectives here"
@@ -50,6 +45,7 @@ class CollectiveOnSomeRanks(HangCheck):
     title = "collectives run on every rank"
     fix_with = CALLED_BY_ALL
     explained_by = ("DD005", "DD011", "DD106", "DD204", "DD214", "DD225", "DD308")
+    unreached = (called_by_some, "{ranks} would call {what}, under {test}")
 
     def examine_ended(self, trace: Trace) -> Judgement:
         diverged = divergence_of(trace)
@@ -98,9 +94,6 @@ class CollectiveOnSomeRanks(HangCheck):
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line",
             **cause_fields(cause),
         )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(self, lines, called_by_some(lines), "{ranks} would call {what}, under {test}")
 
 
 def _is_decided(where: Where | None) -> bool:

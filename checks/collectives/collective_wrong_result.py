@@ -1,9 +1,8 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.group.collective_results import Wrong, wrong_answers
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase, size
-from ddpdoctor.trace.instances import by_value
+from ddpdoctor.trace import by_value
 
 _MOST_CASES = 8
 """Wrong answers that the evidence lists."""

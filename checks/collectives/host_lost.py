@@ -1,9 +1,8 @@
 from collections.abc import Iterable
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import LostHost, Trace
 

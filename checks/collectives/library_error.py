@@ -2,13 +2,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Finding, Judgement, Role, Source
 from ddpdoctor.failures import Message, Says, pattern, says
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import is_of_a_library, speaks_of_a_peer
-from ddpdoctor.model import Confidence, Finding, Judgement, Role, Source
-from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase, shorten
+from ddpdoctor.text import quote, ranks_phrase, shorten
 
 _VISIBLE = (
     "nvidia-smi topo -m     # in the container of each rank: the same GPUs in all of one host\n"
@@ -21,14 +19,12 @@ _KNOWN = (
     Message(
         r"Could not find real path of|nvmlDeviceGetHandleBy\w+\(\) failed|GetXmlFrom\w+ ?:|No NUMA"
         r"|Could not find .{0,40}path from gpu|could not find DEV for GPU",
-        "NCCL",
         why="NCCL reads from /sys and NVML which GPUs and network adapters a host has. What it found there does not "
         "fit the GPUs of the ranks, as in a container or virtual machine that shows only some of them.",
         fix=_VISIBLE,
     ),
     Message(
         r"No transport found for rank",
-        "NCCL",
         why="NCCL found no path between two ranks: peer access, shared memory and network are "
         "all switched off, or none of them works between these two.",
         fix="env | grep -E 'NCCL_(P2P|SHM|NET|IB)'     # the variables with DISABLE switch paths off\n"
@@ -36,7 +32,6 @@ _KNOWN = (
     ),
     Message(
         r"P2P is disabled between NVLINK connected GPUs",
-        "NCCL",
         why="NVLink connects these GPUs, and the driver offers no peer access over it: a link that failed, or a "
         "virtual machine or container that separates the GPUs.",
         fix="nvidia-smi nvlink --status; nvidia-smi topo -p2p r\nNCCL_IGNORE_DISABLED_P2P=1 "
@@ -45,28 +40,24 @@ _KNOWN = (
     Message(
         r"Unknown command \d+ from localRank|\[Rem Allocator\] Allocation failed"
         r"|invalid (?:magic|connection)|wrong magic",
-        "NCCL",
         why="A connection to one of NCCL's ports brought bytes that are not NCCL's. Something else connected to it, "
         "such as a port scanner, or another job that was given the same address.",
         fix="NCCL_SOCKET_IFNAME=<an interface of the cluster only>; exclude the nodes from the security scanner",
     ),
     Message(
         r"NCCL WARN (?:NET/OFI|OFI )|libfabric:.{0,80}<(?:warn|error)>",
-        "libfabric",
         why="The plugin for EFA and other fabrics of libfabric (aws-ofi-nccl) could not use its network.",
         fix="fi_info -p efa     # has to list the adapters, inside the container too\n"
         "plugin, libfabric and NCCL of versions that belong together; the security group lets EFA through to itself",
     ),
     Message(
         r"Call to ibv_create_[cq][qp] failed$",
-        "NCCL",
         why="The InfiniBand adapter gave no queue to one more connection, and this version of NCCL does not say why: "
         "mostly the limit on locked memory, or the adapter's number of queues.",
         fix="ulimit -l     # inside the job; it has to say unlimited\ndmesg -T | grep -i mlx5",
     ),
     Message(
         r"[Gg]loo connectFullMesh failed with \[[^\]]{1,200}\] (?:no error|Success)",
-        "gloo",
         why="gloo's ranks gave each other addresses that cannot be reached, or one of them had "
         "ended. Without GLOO_SOCKET_IFNAME gloo takes the address of the host's name.",
         fix="getent hosts $(hostname)     # on every node: no 127.0.1.1\n"
@@ -74,45 +65,38 @@ _KNOWN = (
     ),
     Message(
         r"allocated on device \d+ mismatch|is not a valid pointer|argument is NULL",
-        "NCCL",
         why="A tensor that was given to NCCL lies on another GPU than that of its rank, or not on a GPU.",
         fix="torch.cuda.set_device(local_rank) before anything else, and every tensor on that device",
     ),
     Message(
         r"invalid root \d+|Invalid rank requested|[Rr]ank \d+ is out of range",
-        "NCCL",
         why="A rank or root that is outside of the group.",
         fix="ranks of a group count from 0: dist.get_world_size(group), dist.get_group_rank(group, rank)",
     ),
     Message(
         r"corrupted comm object|Attempt to use communicator before|communicator was revoked|is in abort state",
-        "NCCL",
         why="A communicator was used after it had failed or had been destroyed, or by two threads at once.",
         fix="no collective after destroy_process_group, and none from a second thread (a DataLoader's, a logger's)",
     ),
     Message(
         r"Thread creation failed|pthread_create failed|can't start new thread",
-        "NCCL",
         why="The process was not allowed one more thread.",
         fix="ulimit -u; cat /sys/fs/cgroup/pids.max     # in the container of the ranks",
     ),
     Message(
         r"CUDA-capable device(?:s are|\(s\) is/are) busy or unavailable",
-        "CUDA",
         why="The GPU is in exclusive mode, and another process has it: a rank with the same GPU, or an earlier run.",
         fix="nvidia-smi -q -d COMPUTE     # Default is the mode that lets several processes in\n"
         "torch.cuda.set_device(local_rank) before anything else; end processes of earlier runs",
     ),
     Message(
         r"no kernel image is available for execution|HIP error: invalid device function",
-        "CUDA",
         why="This build of torch, or of an extension, has no code for this GPU.",
         fix="python -c 'import torch; print(torch.cuda.get_arch_list(), torch.cuda.get_device_properties(0))'\n"
         "install a build that lists the GPU's architecture; for AMD, HSA_OVERRIDE_GFX_VERSION may help",
     ),
     Message(
         r"CU(?:BLAS|DNN|SOLVER)_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR|EXECUTION_FAILED)",
-        "CUDA",
         why="A library of CUDA could not start or run: mostly the GPU's memory is full, or an earlier kernel failed "
         "(an index outside of its range).",
         fix="nvidia-smi     # is the memory full?\nCUDA_LAUNCH_BLOCKING=1 torchrun ...     # the call that failed "
@@ -123,38 +107,32 @@ _KNOWN = (
 _BY_KIND = (
     Message(
         r"ncclUnhandledCudaError|unhandled cuda error|[Cc]uda failure|HIP failure|(?:CUDA|HIP) error",
-        "NCCL",
         why="A call of CUDA failed, mostly because of the GPU, its driver, or an earlier kernel.",
         fix=_TRACE,
     ),
     Message(
         r"ncclSystemError|unhandled system error",
-        "NCCL",
         why="A call of the operating system failed inside of NCCL: a connection, shared memory, a file.",
         fix="NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN names the call",
     ),
     Message(
         r"ncclInvalidUsage|invalid usage",
-        "NCCL",
         why="NCCL was used in a way that it does not support: two ranks on one GPU, a GPU twice, ranks that disagree.",
         fix="NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN says what",
     ),
     Message(
         r"ncclInvalidArgument|invalid argument",
-        "NCCL",
         why="NCCL was given an argument that it does not take.",
         fix="NCCL_DEBUG=WARN torchrun ...     # the line with NCCL WARN says which",
     ),
     Message(
         r"ncclInternalError|internal error",
-        "NCCL",
         why="NCCL met a state that it does not expect. Mostly another rank had failed, or ranks run different "
         "versions.",
         fix="NCCL_DEBUG=WARN torchrun ...     # on every rank; the first line with NCCL WARN says more",
     ),
     Message(
         r"[Gg]loo|pair\.cc|tcp/",
-        "gloo",
         why="gloo could not connect the ranks, or lost the connection.",
         fix="ip -br address     # the interface that leads to the other nodes\nexport GLOO_SOCKET_IFNAME=eth0",
     ),
@@ -162,7 +140,6 @@ _BY_KIND = (
 """What little is known of other messages, by their kind."""
 _FALLBACK = Message(
     "",
-    "torch",
     why="ddpdoctor does not know this message.",
     fix="NCCL_DEBUG=INFO TORCH_CPP_LOG_LEVEL=INFO torchrun --log-dir logs --tee 3 ...\nddpdoctor explain logs",
 )

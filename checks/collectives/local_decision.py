@@ -4,13 +4,10 @@ from typing import Any
 
 from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
-from ddpdoctor.check import reports
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed, Where
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Confidence, Finding, Judgement, Kind, NotMeasured, Passed, Where, reports
 from ddpdoctor.recorder.events.training import Collective
-from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, plural, ranks_phrase
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_by_loss
@@ -26,10 +23,7 @@ from ddpdoctor.trace.loop_exits import (
     training_forwards,
     training_passes,
 )
-from ddpdoctor.trace.recording import Recording
 from ddpdoctor.unreached.decisions import left_by_own_values
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 
 _HAD_BATCHES = (
     "Every rank had data for more steps, so what ended the loop depended on values that differ between ranks."
@@ -78,6 +72,7 @@ class LocalDecision(HangCheck):
     code = "DD308"
     title = "ranks leave their loops together"
     explained_by = ("DD005", "DD106", "DD204", "DD214")
+    unreached = (left_by_own_values, "ranks would {what} each by {by}")
 
     def examine_ended(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
@@ -180,9 +175,6 @@ class LocalDecision(HangCheck):
         others = f"and {others_wait(cause)}" if cause.waits_in else f"which {who(cause.waiting)} {others_did}"
         headline = f"{who(cause.culprits)} {skipped}, {others}"
         return self.fail(headline, **cause_fields(cause))
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(self, lines, left_by_own_values(lines), "ranks would {what} each by {by}")
 
 
 def _fields(way_out: LocalExit) -> dict[str, Any]:

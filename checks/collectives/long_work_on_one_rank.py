@@ -1,17 +1,14 @@
-from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
 
 from ddpdoctor.blame.causes import BusyInOutput, WorkInOutput, WorksAlone
 from ddpdoctor.blame.frames import where_of
 from ddpdoctor.blame.wording import all_do, cause_fields, for_seconds, others_wait, verb, who
-from ddpdoctor.check import reports
-from ddpdoctor.frameworks import Framework
+from ddpdoctor.check import Finding, Judgement, Passed, reports
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.hang.heartbeats import NOW, Heartbeat, read_heartbeat
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
-from ddpdoctor.model import Finding, Judgement, Passed
-from ddpdoctor.outliers import by_state
-from ddpdoctor.text import ranks_phrase, shorten
+from ddpdoctor.text import by_state, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.hang_check import HangCheck
 
@@ -40,16 +37,14 @@ class LongWorkOnOneRank(HangCheck):
 
     code = "DD306"
     title = "no rank works alone while the others wait"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        framework: f"do the work before the launch, or divide it among the ranks; or\n{option}"
-        for framework, option in {
-            Framework.LIGHTNING: "Trainer(strategy=DDPStrategy(timeout=timedelta(hours=2)))",
-            Framework.FABRIC: "Fabric(strategy=DDPStrategy(timeout=timedelta(hours=2)))",
-            Framework.TRANSFORMERS: "TrainingArguments(..., ddp_timeout=7200)",
-            Framework.ACCELERATE: "Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=2))])",
-            Framework.RAY: "TorchTrainer(..., torch_config=TorchConfig(timeout_s=7200))",
-        }.items()
-    }
+    fix_with = by_framework(
+        "do the work before the launch, or divide it among the ranks; or\n",
+        lightning="Trainer(strategy=DDPStrategy(timeout=timedelta(hours=2)))",
+        fabric="Fabric(strategy=DDPStrategy(timeout=timedelta(hours=2)))",
+        transformers="TrainingArguments(..., ddp_timeout=7200)",
+        accelerate="Accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=2))])",
+        ray="TorchTrainer(..., torch_config=TorchConfig(timeout_s=7200))",
+    )
     explained_by = ("DD005", "DD011", "DD315")
 
     @reports(WorksAlone)

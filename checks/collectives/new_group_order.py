@@ -9,12 +9,9 @@ from ddpdoctor.blame.causes import (
     Members,
 )
 from ddpdoctor.blame.wording import cause_fields, verb, who
-from ddpdoctor.check import reports
-from ddpdoctor.model import Evidence, Finding, Judgement, Level, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Evidence, Finding, Judgement, Level, Passed, Skipped, reports
 from ddpdoctor.recorder.events.process import GroupEvent
-from ddpdoctor.redact import quote
-from ddpdoctor.text import fold_ranks, plural
+from ddpdoctor.text import by_state, fold_ranks, plural, quote
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.new_groups import first_difference, groups_made, out_of_order

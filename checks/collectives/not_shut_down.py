@@ -3,15 +3,12 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.check import Check, Judgement, NotMeasured, Passed, Role, Skipped, Where
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Judgement, Passed, Role, Skipped, Where
 from ddpdoctor.program import Program
 from ddpdoctor.program.known import MAKE_GROUPS
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace import Recording, Trace
 
 _WARNING = r"destroy_process_group\(\) was not called before program exit|process group has NOT been destroyed before"
 _MAKES = "torch.distributed.init_process_group"

@@ -1,11 +1,10 @@
 import re
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Finding, Judgement, Role, Source
 from ddpdoctor.failures import Says, pattern, says
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import is_of_another_service
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Finding, Judgement, Role, Source
 from ddpdoctor.text import ranks_phrase
 
 _NAMED_RANK = re.compile(r"(?:from|check) rank (\d+)\b|to rank (\d+)\b.{0,40}clos")

@@ -4,16 +4,13 @@ from ddpdoctor import failures, registry
 from ddpdoctor.blame.causes import FailedAndWaits
 from ddpdoctor.blame.frames import fold_libraries
 from ddpdoctor.blame.wording import cause_fields, consequences, others_wait, verb, wait_phrase, who
-from ddpdoctor.check import reports
+from ddpdoctor.check import Evidence, Finding, Judgement, NotMeasured, Passed, Role, Source, Where, reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
 from ddpdoctor.logs.secondary_errors import first_cause, own_causes, ranks_of
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Role, Source, Where
 from ddpdoctor.recorder.events.process import Raised as ScriptRaised
 from ddpdoctor.recorder.launchers import COMMANDS, LAUNCHERS, by_name
-from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase, shorten
+from ddpdoctor.text import plural, quote, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
 from ddpdoctor.trace.hang_check import HangCheck

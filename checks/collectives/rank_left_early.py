@@ -3,19 +3,14 @@ from collections.abc import Mapping, Sequence
 
 from ddpdoctor.blame.causes import EndedEarly
 from ddpdoctor.blame.wording import cause_fields, doing, others_wait, verb, who
-from ddpdoctor.check import reports
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Where
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Where, reports
 from ddpdoctor.program import Program
 from ddpdoctor.recorder.events.training import Backward
-from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.text import by_state, plural, ranks_phrase
+from ddpdoctor.trace import RankTrace, Recording, Trace, shown_at
 from ddpdoctor.trace.exit_disconnect import issued
 from ddpdoctor.trace.hang_check import HangCheck
-from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.lines import JobLines
-from ddpdoctor.trace.recording import Recording
 
 
 class RankLeftEarly(HangCheck):

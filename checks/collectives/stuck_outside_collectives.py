@@ -2,9 +2,8 @@ from ddpdoctor.blame.causes import BlockedOutside, Polls
 from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.blame.place import PlaceKind
 from ddpdoctor.blame.wording import all_do, at, cause_fields, others_wait, verb, who
-from ddpdoctor.check import reports
-from ddpdoctor.model import Finding, Judgement, Passed
-from ddpdoctor.redact import quote
+from ddpdoctor.check import Finding, Judgement, Passed, reports
+from ddpdoctor.text import quote
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.hang_check import HangCheck
 

@@ -2,10 +2,9 @@ from signal import SIGTERM
 
 from ddpdoctor.blame.causes import GaveUp
 from ddpdoctor.blame.wording import cause_fields, for_seconds, who
-from ddpdoctor.check import Check, reports
+from ddpdoctor.check import Check, Finding, Judgement, Role, Source, reports
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.stall import find_stall, judge_stall
-from ddpdoctor.model import Finding, Judgement, Role, Source
 from ddpdoctor.text import ranks_phrase
 
 

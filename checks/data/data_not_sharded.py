@@ -1,19 +1,14 @@
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import ClassVar
 
-from ddpdoctor.check import Check
-from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.training import DrawnBetween, Forward
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace, TrainingStep, shown_at
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.dataset_draws import generator_seed, shared_seed
-from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH_STEPS = 3
 """Steps with equal inputs on every rank from which it is no accident."""
@@ -54,17 +49,15 @@ class DataNotSharded(Check):
 
     code = "DD101"
     title = "the data is divided among the ranks"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.LIGHTNING: "Trainer(use_distributed_sampler=True)    # the default; or your own DistributedSampler",
-        Framework.FABRIC: "loader = fabric.setup_dataloaders(loader)",
-        Framework.TRANSFORMERS: (
-            "leave get_train_dataloader to the Trainer, or end your own with\nreturn "
-            "self.accelerator.prepare(loader)"
-        ),
-        Framework.ACCELERATE: "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
-        Framework.IGNITE: "loader = idist.auto_dataloader(dataset, batch_size=batch_size, shuffle=True)",
-        Framework.RAY: "loader = ray.train.torch.prepare_data_loader(loader)",
-    }
+    fix_with = by_framework(
+        lightning="Trainer(use_distributed_sampler=True)    # the default; or your own DistributedSampler",
+        fabric="loader = fabric.setup_dataloaders(loader)",
+        transformers="leave get_train_dataloader to the Trainer, or end your own with\nreturn "
+        "self.accelerator.prepare(loader)",
+        accelerate="model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+        ignite="loader = idist.auto_dataloader(dataset, batch_size=batch_size, shuffle=True)",
+        ray="loader = ray.train.torch.prepare_data_loader(loader)",
+    )
     explained_by = ("DD105", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -1,13 +1,11 @@
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Trace, by_value
 from ddpdoctor.trace.dataset_draws import dataset_draw
-from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.loading import SharedPass, by_loader, evaluation_rounds, training_rounds
 
 

@@ -1,16 +1,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Subject, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped, Subject, Where
 from ddpdoctor.recorder.events.training import Draws, Forward
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace, TrainingStep
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.dataset_draws import shared_seed
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 
 ENOUGH = 2
 """Training steps, or batches, that have to be alike."""

@@ -1,12 +1,9 @@
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.data import Loader, LoaderMade
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, of_loader, on_each_rank
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace import Recording, Trace, by_line, of_loader, on_each_rank
 
 PLAIN = ("RandomSampler", "SeedableRandomSampler", "SequentialSampler", "DistributedSampler", "BatchSampler")
 """Samplers that frameworks replace by their equal for several ranks, which is what one wants of them."""

@@ -1,15 +1,12 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.data import Sampler
-from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, ranks_phrase
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.joint_training import dividing_groups
 from ddpdoctor.trace.loading import SharedPass, by_loader, training_rounds
 from ddpdoctor.trace.raised import raised_as, raised_by
-from ddpdoctor.trace.recording import Recording
 
 
 class SamplerWrongRank(Check):

@@ -1,22 +1,18 @@
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
-from ddpdoctor.check import REINSTALL_TORCH, Check
-from ddpdoctor.frameworks import Framework
+from ddpdoctor.check import REINSTALL_TORCH, Check, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.program.program import Program
 from ddpdoctor.recorder.events.data import Loader, Sampler
 from ddpdoctor.recorder.events.training import Forward
-from ddpdoctor.text import listing, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, listing, ranks_phrase
+from ddpdoctor.trace import Recording, Trace, by_key, grouped, of_loader, on_each_rank
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.instances import by_key, grouped, of_loader, on_each_rank
-from ddpdoctor.trace.recording import Recording
 
 ENOUGH = 8
 """Samples from which two shuffles are not equal by chance; where the epoch is equal too, two are enough."""
@@ -62,13 +58,13 @@ class SetEpochMissing(Check):
 
     code = "DD103"
     title = "samplers shuffle differently in each epoch"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.FABRIC: "loader.sampler.set_epoch(epoch)    # before each loop over the loader",
-        Framework.ACCELERATE: "loader.set_epoch(epoch)    # the loader that prepare returned, before each loop over it",
-        Framework.IGNITE: "@trainer.on(Events.EPOCH_STARTED)\ndef set_epoch(engine):\n    "
+    fix_with = by_framework(
+        fabric="loader.sampler.set_epoch(epoch)    # before each loop over the loader",
+        accelerate="loader.set_epoch(epoch)    # the loader that prepare returned, before each loop over it",
+        ignite="@trainer.on(Events.EPOCH_STARTED)\ndef set_epoch(engine):\n    "
         "loader.sampler.set_epoch(engine.state.epoch)",
-        Framework.RAY: "loader.sampler.set_epoch(epoch)    # the loader that prepare_data_loader returned",
-    }
+        ray="loader.sampler.set_epoch(epoch)    # the loader that prepare_data_loader returned",
+    )
     measurements = ("sampler",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

@@ -1,17 +1,14 @@
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from ddpdoctor.check import REINSTALL_TORCH, Check
+from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.shards import Cover, Overlap, cover, overlap, shared_by_chance
 from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace, shown_at
 from ddpdoctor.trace.batch_overlap import lag, order_of_each_rank
 from ddpdoctor.trace.dataset_draws import OrderDraw, draw_before_cut, shared_seed
-from ddpdoctor.trace.instances import shown_at
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
-from ddpdoctor.trace.recording import Recording
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8

@@ -2,14 +2,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Subject
-from ddpdoctor.outliers import by_state
-from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped, Subject
+from ddpdoctor.text import by_state, plural
+from ddpdoctor.trace import Recording, Trace, of_loader
 from ddpdoctor.trace.data import Split
-from ddpdoctor.trace.instances import of_loader
-from ddpdoctor.trace.recording import Recording
 
 
 class SplitLeak(Check):

@@ -1,5 +1,4 @@
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass

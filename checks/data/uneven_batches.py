@@ -3,19 +3,16 @@ from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import OutOfBatches
 from ddpdoctor.blame.wording import cause_fields, place_phrase, verb, who
-from ddpdoctor.check import reports
+from ddpdoctor.check import Confidence, Finding, Judgement, NotMeasured, Passed, Role, Skipped, Where, reports
 from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
-from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Role, Skipped, Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.shards import Stall, predict_stall
-from ddpdoctor.text import plural, ranks_do, ranks_phrase
-from ddpdoctor.trace import Trace, several
+from ddpdoctor.text import by_state, plural, ranks_do, ranks_phrase
+from ddpdoctor.trace import Recording, Trace, TrainingStep, several
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.loading import (
@@ -27,9 +24,7 @@ from ddpdoctor.trace.loading import (
     training_rounds,
 )
 from ddpdoctor.trace.rank_guards import program_of
-from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
-from ddpdoctor.trace.training import TrainingStep
 
 _EXHAUSTED = "one rank that exhausted inputs"
 """Raised by torch's Join on all ranks, under throw_on_early_termination."""

@@ -1,15 +1,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.data import Loader
-from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, ranks_phrase
+from ddpdoctor.trace import Recording, Trace, by_key, of_loader, on_each_rank
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.instances import by_key, of_loader, on_each_rank
-from ddpdoctor.trace.recording import Recording
 
 
 class WorkerDuplicates(Check):

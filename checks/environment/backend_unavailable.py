@@ -3,14 +3,12 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Kind, NotMeasured, Passed, Skipped
 from ddpdoctor.failures import Message
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.torch_build import TorchBuild
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.redact import quote
+from ddpdoctor.text import quote
 
 BUILT_IN = ("gloo", "nccl", "mpi", "ucc", "xccl")
 ALWAYS_THERE = frozenset({"fake"})
@@ -60,7 +58,6 @@ class BackendUnavailable(Check):
     messages = (
         Message(
             r"use_libuv was requested but PyTorch was buil[dt] without libuv support",
-            "torch",
             headline="this torch is built without libuv, which its rendezvous store uses by default",
             why="TCPStore uses libuv since torch 2.4. Builds for Windows do not have it, so the store cannot be "
             "created, by torchrun or by init_process_group.",
@@ -69,14 +66,12 @@ class BackendUnavailable(Check):
         ),
         Message(
             r"(?:ProcessGroup|Backend )\w+ (?:does not|doesn't) support (?P<call>[a-z_]{4,40})$",
-            "torch",
             headline="the group's backend has no {call}",
             why="Each backend has some of the collectives only; gloo's and NCCL's differ.",
             fix="see the table of backends in the documentation of torch.distributed",
         ),
         Message(
             r"module 'torch(?:\.distributed|\._C)' has no attribute '(?:init_process_group|_c10d_init|ProcessGroup)'",
-            "torch",
             headline="this torch is built without torch.distributed",
             why="Builds with USE_DISTRIBUTED=0, and some for macOS and Jetson, have an empty torch.distributed.",
             fix="install another build of torch: torch.distributed.is_available() has to be True",
@@ -84,25 +79,20 @@ class BackendUnavailable(Check):
         Message(
             r"Distributed package doesn't have (?P<backend>\w+) built in"
             r"|(?:Invalid backend|Unknown c10d backend type):? '?(?P<unknown>\w+)",
-            "torch",
             headline="this torch has no backend {backend}{unknown}",
         ),
         Message(
             r"ProcessGroupNCCL is only supported with GPUs, no GPUs found",
-            "torch",
             headline="backend nccl found no GPU",
         ),
         Message(
             r"No backend type associated with device type (?P<device>\w+)"
             r"|invalid tensor type at index \d+ \(expected .{0,80}device=\w+.{0,80}got .{0,80}device=(?P<given>\w+)"
             r"|ProcessGroup\w+ (?:does not|doesn't) support (?P<other>\w+) tensors",
-            "torch",
             headline=_OTHER_DEVICE.format("{device}{given}{other}"),
             **_PER_DEVICE,
         ),
-        Message(
-            r"Tensors must be CUDA and dense", "torch", headline=_OTHER_DEVICE.format("cpu"), **_PER_DEVICE
-        ),
+        Message(r"Tensors must be CUDA and dense", headline=_OTHER_DEVICE.format("cpu"), **_PER_DEVICE),
     )
 
     def examine_host(self, host: Host) -> Judgement:

@@ -1,6 +1,5 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Judgement, Kind, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import listing
 
 LIMIT = 5.0

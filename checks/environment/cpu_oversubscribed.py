@@ -1,12 +1,9 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import whole_number
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Threads
-from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.text import by_state, plural
+from ddpdoctor.trace import Recording, Trace
 
 THREADS_PER_CPU = 2.0
 """Above this, threads mostly wait for each other."""

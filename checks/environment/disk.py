@@ -5,13 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase, shorten, size
+from ddpdoctor.text import plural, quote, ranks_phrase, shorten, size
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by
 

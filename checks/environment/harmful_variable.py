@@ -1,11 +1,10 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Level, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import KNOWN, RENAMED, misspelling_of, whole_number
-from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Level, Passed
-from ddpdoctor.redact import show_value, show_variable
+from ddpdoctor.text import show_value, show_variable
 
 DEBUG = "TORCH_DISTRIBUTED_DEBUG"
 DEBUG_LEVELS = ("OFF", "INFO", "DETAIL")

@@ -2,11 +2,10 @@ import re
 import signal
 
 from ddpdoctor.blame.wording import consequences, verb, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.secondary_errors import first_death
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Trace
 

@@ -1,12 +1,11 @@
 import ipaddress
 import re
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import Log, Raised, Reason, log_fields
 from ddpdoctor.logs.secondary_errors import is_of_another_service
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
-from ddpdoctor.redact import quote
+from ddpdoctor.text import quote
 
 _UNRESOLVED = (
     r"(?i)(?:of \((?P<name>[^\s,)]+), \d+\) cannot be retrieved.{0,40})?"

@@ -1,11 +1,9 @@
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.nodes.facts import NodeFacts
-from ddpdoctor.redact import quote
-from ddpdoctor.text import listing
+from ddpdoctor.text import listing, quote
 
 _OF_ONE_HOST = ("IFNAME", "HCA", "NET_DEVICES", "FILE", "GID_INDEX", "HOSTID")
 """In the names of variables that may differ: interfaces and paths are those of the host."""

@@ -1,8 +1,7 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Judgement, Passed
 from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.launch import Launch
-from ddpdoctor.model import Judgement, Passed
 
 FILES_OF_A_RANK = 96
 """What a training process keeps open: 10 with torch and a group of one, 30 more for 4 DataLoader workers (measured
@@ -44,7 +43,6 @@ class OpenFilesLimit(Check):
     messages = (
         Message(
             r"[Tt]oo many open files|received \d+ items of ancdata|\[Errno 24\]",
-            "the system",
             headline="{process} ran out of file descriptors",
         ),
     )

@@ -2,10 +2,9 @@ import re
 import signal
 from collections.abc import Iterable
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Judgement, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
-from ddpdoctor.model import Confidence, Evidence, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
 FOLDER = "/dev/shm"

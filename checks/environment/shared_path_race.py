@@ -3,25 +3,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.failures import Message
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.outliers import by_state
 from ddpdoctor.program.handlers import is_caught
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase, shorten
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, plural, quote, ranks_phrase, shorten
+from ddpdoctor.trace import Recording, Trace, by_first_line, by_key, on_each_rank
 from ddpdoctor.trace.files import ClockName, is_named, is_of_training, named_by_clocks
 from ddpdoctor.trace.happens_before import HappensBefore
-from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.trace.rank_guards import is_for_some_ranks
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.unreached.files import FILES, written_by_all
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
+from ddpdoctor.unreached.files import files_written_by_all
 
 _RACING = {"write": "wrote", "extract": "extracted"}
 _MADE = ("mkdir", *_RACING)
@@ -78,7 +71,6 @@ class SharedPathRace(Check):
     messages = (
         Message(
             r"(?:unable to lock file, errno = 11|unable to truncate a file which is already open)",
-            "HDF5",
             headline="{rank} could not open an HDF5 file that another process has open for writing",
             why="HDF5 lets one process write a file, and locks it. Ranks that open the same path for writing are "
             "refused, all but the first.",
@@ -88,7 +80,6 @@ class SharedPathRace(Check):
         ),
         Message(
             r"OperationalError: database is locked",
-            "SQLite",
             headline="{rank} found an SQLite database locked by another process",
             why="SQLite lets one process write at a time. Ranks that write to the same database wait 5 s for each "
             "other and then fail.",
@@ -96,6 +87,7 @@ class SharedPathRace(Check):
             likely=True,
         ),
     )
+    unreached = (files_written_by_all, "every rank would call {what} for {path}")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -189,9 +181,6 @@ class SharedPathRace(Check):
             evidence=(Evidence(last_line(raised), tuple(late)),),
             about=Kind.PATH.of(event.path),
         )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(self, lines, written_by_all(lines, FILES), "every rank would call {what} for {path}")
 
 
 def _same_on_peers(

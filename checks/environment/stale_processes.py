@@ -1,14 +1,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Process
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
-from ddpdoctor.redact import quote
-from ddpdoctor.text import age, plural, quote_command
+from ddpdoctor.text import age, plural, quote, quote_command
 
 RUN = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 """What tells runs apart; the id alone is "none" in every run without a rendezvous backend."""

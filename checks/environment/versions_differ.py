@@ -1,12 +1,10 @@
 from collections.abc import Iterable, Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped
 from ddpdoctor.nodes.facts import NodeFacts
-from ddpdoctor.outliers import by_state
-from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace.instances import by_value
+from ddpdoctor.text import by_state, ranks_phrase
+from ddpdoctor.trace import by_value
 
 DECISIVE = ("torch", "NCCL")
 """What has to be the same for ranks to communicate."""

@@ -1,14 +1,9 @@
-from collections.abc import Mapping
-from typing import ClassVar
-
-from ddpdoctor.check import Check
-from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.training import GatheredForMetrics
 from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.loading import SharedPass, by_loader, evaluation_rounds
-from ddpdoctor.trace.recording import Recording
 
 
 class PaddedEvaluation(Check):
@@ -34,11 +29,11 @@ class PaddedEvaluation(Check):
 
     code = "DD501"
     title = "every sample is evaluated once"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.ACCELERATE: "predictions, targets = accelerator.gather_for_metrics((predictions, targets))",
-        Framework.LIGHTNING: "Trainer(use_distributed_sampler=False, devices=1).test(model, loader)    # on one rank, "
+    fix_with = by_framework(
+        accelerate="predictions, targets = accelerator.gather_for_metrics((predictions, targets))",
+        lightning="Trainer(use_distributed_sampler=False, devices=1).test(model, loader)    # on one rank, "
         "for figures to publish",
-    }
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         rounds = [

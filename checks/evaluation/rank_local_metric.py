@@ -7,24 +7,18 @@ from functools import cached_property
 from itertools import combinations
 from math import inf
 from pathlib import PurePath
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
-from ddpdoctor.check import Check
-from ddpdoctor.frameworks import Framework
-from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed, Skipped, Subject, Where
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Confidence, Finding, Judgement, Kind, Passed, Skipped, Subject, Where
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.recorder.events.updates import SchedulerStep
-from ddpdoctor.redact import quote
-from ddpdoctor.text import ranks_phrase, shorten
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, quote, ranks_phrase, shorten
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.evaluation_results import EvaluationResults
 from ddpdoctor.trace.loading import SharedPass, evaluation_rounds
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 from ddpdoctor.unreached.values import used_of_a_part
 
 NO_VALUES = ("barrier",)
@@ -64,13 +58,14 @@ class RankLocalMetric(Check):
 
     code = "DD502"
     title = "metrics are reduced over the ranks before they are used"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.LIGHTNING: 'self.log("val_loss", loss, sync_dist=True)',
-        Framework.FABRIC: 'accuracy = fabric.all_reduce(accuracy, reduce_op="mean")',
-        Framework.ACCELERATE: "predictions, targets = accelerator.gather_for_metrics((predictions, targets))",
-        Framework.IGNITE: "counts = idist.all_reduce(counts)    # or a metric of ignite.metrics, which does so itself",
-    }
+    fix_with = by_framework(
+        lightning='self.log("val_loss", loss, sync_dist=True)',
+        fabric='accuracy = fabric.all_reduce(accuracy, reduce_op="mean")',
+        accelerate="predictions, targets = accelerator.gather_for_metrics((predictions, targets))",
+        ignite="counts = idist.all_reduce(counts)    # or a metric of ignite.metrics, which does so itself",
+    )
     explained_by = ("DD208", "DD225", "DD308")
+    unreached = (used_of_a_part, "{what} is of this rank's part of the evaluation set only")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
@@ -95,11 +90,6 @@ class RankLocalMetric(Check):
             evidence=by_state({rank: use.value for rank, use in uses.items() if use.value}),
             about=evaluation.about,
             confidence=use.confidence,
-        )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(
-            self, lines, used_of_a_part(lines), "{what} is of this rank's part of the evaluation set only"
         )
 
 

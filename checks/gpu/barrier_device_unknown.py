@@ -1,6 +1,5 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Judgement, Passed, Role
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Confidence, Judgement, Passed, Role
 
 _GUESSED = (
     r"using GPU \d+ (?:to perform barrier )?as devices? used by this process (?:are|is) currently unknown"

@@ -1,6 +1,5 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Judgement, Skipped
 from ddpdoctor.failures import Message
-from ddpdoctor.model import Judgement, Skipped
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import by_messages
 
@@ -29,7 +28,6 @@ class CudaInForkedWorker(Check):
     messages = (
         Message(
             r"Cannot re-initialize CUDA in forked subprocess",
-            "torch",
             headline="a forked process of {rank} used CUDA after its parent had",
         ),
     )

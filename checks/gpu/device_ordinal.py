@@ -1,20 +1,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.process import Device
-from ddpdoctor.redact import quote, show_value
-from ddpdoctor.text import fold_ranks, plural
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, on_ranks
+from ddpdoctor.text import fold_ranks, plural, quote, show_value
+from ddpdoctor.trace import Recording, Trace, by_line, on_ranks
 from ddpdoctor.trace.raised import by_messages
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 from ddpdoctor.unreached.state import devices_by_rank
 
 _WRONG_NUMBER: dict[str, Any] = {
@@ -58,14 +52,12 @@ class DeviceOrdinal(Check):
         Message(
             r"invalid device ordinal|You requested gpu: .{1,80}\s+But your machine only has|Invalid device id"
             r"|invalid (?:CUDA )?device (?:index|number)",
-            "CUDA",
             headline="{rank} used a GPU number that the process does not have",
             **_WRONG_NUMBER,
         ),
-        Message(
-            r"No CUDA GPUs are available", "torch", headline="no GPU is visible to {rank}", **_WRONG_NUMBER
-        ),
+        Message(r"No CUDA GPUs are available", headline="no GPU is visible to {rank}", **_WRONG_NUMBER),
     )
+    unreached = (devices_by_rank, "the GPU is chosen by {name}, the rank among those of all hosts")
 
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:
@@ -113,12 +105,4 @@ class DeviceOrdinal(Check):
             **on_ranks(
                 asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"
             ),
-        )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(
-            self,
-            lines,
-            devices_by_rank(lines),
-            "the GPU is chosen by {name}, the rank among those of all hosts",
         )

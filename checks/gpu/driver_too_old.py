@@ -1,9 +1,8 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.torch_build import TorchBuild
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 
 _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The oldest Linux driver for a major version of CUDA."""
@@ -42,13 +41,12 @@ class DriverTooOld(Check):
     messages = (
         Message(
             r"Found no NVIDIA driver on your system",
-            "torch",
             headline="{rank} found no NVIDIA driver",
             why="The driver is not installed or not loaded on this host, or the container was started without it.",
             fix="nvidia-smi     # on the host first, then in the container\n"
             "docker run --gpus all ...; in Slurm --gres=gpu:N; in Kubernetes resources.limits nvidia.com/gpu",
         ),
-        Message(_TOO_OLD, "CUDA", headline="the NVIDIA driver is too old for the CUDA that was loaded"),
+        Message(_TOO_OLD, headline="the NVIDIA driver is too old for the CUDA that was loaded"),
     )
 
     def examine_host(self, host: Host) -> Judgement:

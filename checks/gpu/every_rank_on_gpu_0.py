@@ -1,15 +1,12 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
-from ddpdoctor.model import Confidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace, by_line
 from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
-from ddpdoctor.trace.instances import by_line
-from ddpdoctor.trace.recording import Recording
 
 _ROW = re.compile(
     r"\|\s+(?P<gpu>\d+)\s+(?:\S+\s+\S+\s+)?(?P<pid>\d+)\s+C(?:\+G)?\s+\S.*?\s(?P<size>\d+)MiB\s+\|"

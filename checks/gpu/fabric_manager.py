@@ -33,4 +33,4 @@ class FabricManager(Check):
 
     code = "DD804"
     title = "the NVLink fabric is ready"
-    messages = (Message(_FABRIC, "NCCL", headline="the NVLink fabric of this machine was not ready"),)
+    messages = (Message(_FABRIC, headline="the NVLink fabric of this machine was not ready"),)

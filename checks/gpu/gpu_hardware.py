@@ -2,13 +2,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visibility
 from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import sysfs_name
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.text import plural, ranks_phrase, shorten
 
 _XID = re.compile(r"\[\s*(\d+\.\d+)\].*NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\): (\d+)\b")

@@ -1,8 +1,7 @@
 import re
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Judgement, Passed, Skipped
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Judgement, Passed, Skipped
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by

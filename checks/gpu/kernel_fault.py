@@ -1,6 +1,5 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Judgement
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
-from ddpdoctor.model import Judgement
 from ddpdoctor.text import ranks_phrase
 
 _OF_AMD = (

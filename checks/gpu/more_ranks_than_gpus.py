@@ -1,13 +1,11 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.redact import show_value
-from ddpdoctor.text import plural, ranks_phrase
+from ddpdoctor.text import plural, ranks_phrase, show_value
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims

@@ -1,18 +1,13 @@
 import ast
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
-from ddpdoctor.check import Check
-from ddpdoctor.frameworks import Framework
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Where
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.program.files import Function, lines, own_nodes, read
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace, TrainingStep
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 
 _LEAVING = (ast.Break, ast.Return, ast.Continue, ast.Raise)
 """Statements with which a loop may leave out the batches of a last, shorter window."""
@@ -49,10 +44,10 @@ class AccumulationWindow(Check):
 
     code = "DD210"
     title = "every update divides by the micro-batches it sums"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.ACCELERATE: "plugin = GradientAccumulationPlugin(num_steps=N, sync_with_dataloader=False)\n"
+    fix_with = by_framework(
+        accelerate="plugin = GradientAccumulationPlugin(num_steps=N, sync_with_dataloader=False)\n"
         "accelerator = Accelerator(gradient_accumulation_plugin=plugin)    # the last window ends in the next epoch",
-    }
+    )
     explained_by = ("DD106", "DD225", "DD202")
 
     def examine_run(self, trace: Trace) -> Judgement:

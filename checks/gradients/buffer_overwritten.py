@@ -1,16 +1,12 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.failures import Message
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective, Wrapper
 from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import of_model
+from ddpdoctor.trace import Recording, Trace, of_model
 from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
-from ddpdoctor.trace.recording import Recording
 
 _MESSAGE = r"RuntimeError: .*modified by an inplace operation"
 
@@ -50,7 +46,6 @@ class BufferOverwritten(Check):
     messages = (
         Message(
             _OF_A_BUFFER,
-            "torch",
             headline="a backward found a tensor of the size of a buffer changed in place",
             likely=True,
         ),

@@ -1,16 +1,11 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.recorder.events.updates import Clip
-from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped
+from ddpdoctor.text import by_state, plural, ranks_phrase
+from ddpdoctor.trace import Trace, TrainingStep, grouped
 from ddpdoctor.trace.sync import Update, replicas, updates
-from ddpdoctor.trace.training import TrainingStep
 
 _RELATIVE = 1e-3
 """Norms of equal gradients agree far closer than this."""

@@ -1,13 +1,9 @@
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped, on_each_rank
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace import Recording, Trace, grouped, on_each_rank
 
 
 class ClipBeforeUnscale(Check):

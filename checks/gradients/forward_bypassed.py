@@ -1,5 +1,4 @@
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates

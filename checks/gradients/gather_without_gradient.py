@@ -1,15 +1,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Trace, TrainingStep, grouped
 from ddpdoctor.trace.hook_gradients import in_words, proof
-from ddpdoctor.trace.instances import grouped
 from ddpdoctor.trace.sync import elements, replicas, updates
-from ddpdoctor.trace.training import TrainingStep
 
 _GATHERS = ("all_gather", "all_gather_into_tensor", "all_gather_single", "_all_gather_base")
 

@@ -1,7 +1,6 @@
 import math
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Judgement, Passed
+from ddpdoctor.check import Check, Evidence, Judgement, Passed
 from ddpdoctor.trace import Trace
 
 _WEAKEST_FALL = 0.8

@@ -1,13 +1,8 @@
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import shown_at
+from ddpdoctor.trace import Trace, TrainingStep, shown_at
 from ddpdoctor.trace.source_causes import sync_decision
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
-from ddpdoctor.trace.training import TrainingStep
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 from ddpdoctor.unreached.windows import steps_without_sync
 
 
@@ -42,6 +37,10 @@ class NoSyncMisaligned(Check):
     code = "DD202"
     title = "the backward before every update all-reduces gradients"
     explained_by = ("DD225",)
+    unreached = (
+        steps_without_sync,
+        "the last backward of a window would run under no_sync(): micro-batch {number} of {size}",
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         return [
@@ -60,14 +59,6 @@ class NoSyncMisaligned(Check):
             f"optimizer.step() used gradients that were not all-reduced on {ranks_phrase(first.by_rank)}: "
             + _window(step, first.wrapper.index),
             **fields,
-        )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(
-            self,
-            lines,
-            steps_without_sync(lines),
-            "the last backward of a window would run under no_sync(): micro-batch {number} of {size}",
         )
 
 

@@ -1,17 +1,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddpdoctor.check import REINSTALL_TORCH, Check
+from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, NotMeasured, Passed, Skipped
 from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.updates import Exact, HookedGradient
-from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, ranks_phrase
+from ddpdoctor.trace import Trace, grouped, of_model
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, in_words, multiples, numbers, proof
-from ddpdoctor.trace.instances import grouped, of_model
 from ddpdoctor.trace.joint_training import group_size
 from ddpdoctor.trace.sync import Group, replicas
 

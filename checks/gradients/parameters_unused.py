@@ -1,23 +1,17 @@
 import re
 from collections.abc import Mapping
-from typing import ClassVar
 
 from ddpdoctor.blame.causes import GradientsMissing
 from ddpdoctor.blame.wording import cause_fields, verb, who
-from ddpdoctor.check import reports
-from ddpdoctor.frameworks import Framework
+from ddpdoctor.check import Evidence, Finding, Judgement, Passed, Subject, Where, reports
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Subject, Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
-from ddpdoctor.text import listing, plural, ranks_phrase, shorten
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, listing, plural, ranks_phrase, shorten
+from ddpdoctor.trace import Recording, Trace, TrainingStep, by_key, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.hang_check import HangCheck
-from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
-from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 
 _INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 
@@ -50,18 +44,16 @@ class ParametersUnused(HangCheck):
 
     code = "DD204"
     title = "every parameter gets a gradient on every rank"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        framework: f"use them on every rank in every step; or, where skipping is intended:\n{option}"
-        for framework, option in {
-            Framework.LIGHTNING: 'Trainer(strategy="ddp_find_unused_parameters_true")',
-            Framework.FABRIC: "Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
-            Framework.TRANSFORMERS: "TrainingArguments(..., ddp_find_unused_parameters=True)",
-            Framework.ACCELERATE: "Accelerator("
-            "kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
-            Framework.IGNITE: "model = idist.auto_model(model, find_unused_parameters=True)",
-            Framework.RAY: 'prepare_model(model, parallel_strategy_kwargs={"find_unused_parameters": True})',
-        }.items()
-    }
+    fix_with = by_framework(
+        "use them on every rank in every step; or, where skipping is intended:\n",
+        lightning='Trainer(strategy="ddp_find_unused_parameters_true")',
+        fabric="Fabric(strategy=DDPStrategy(find_unused_parameters=True))",
+        transformers="TrainingArguments(..., ddp_find_unused_parameters=True)",
+        accelerate="Accelerator("
+        "kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)])",
+        ignite="model = idist.auto_model(model, find_unused_parameters=True)",
+        ray='prepare_model(model, parallel_strategy_kwargs={"find_unused_parameters": True})',
+    )
     raises = (
         r"(?s)Expected to have finished reduction(?!.*not compatible with static_graph)",
         r"LightningModule has parameters that were not used in producing the loss",  # in its place

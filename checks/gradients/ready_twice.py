@@ -1,13 +1,11 @@
 import re
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Judgement, Passed
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.raised import keys_of, raised_as, raised_by, with_victims
-from ddpdoctor.trace.recording import Recording
 
 _INDEX = re.compile(r"Parameter at index (\d+)(?: with name (\S+))?")
 

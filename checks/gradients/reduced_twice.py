@@ -2,19 +2,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
 from ddpdoctor.recorder.events.training import Collective
-from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, plural
+from ddpdoctor.trace import Recording, Trace, TrainingStep, by_key, on_each_rank
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, in_words, multiples, numbers, proof
-from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.joint_training import group_size
-from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, last_backward, replicas
-from ddpdoctor.trace.training import TrainingStep
 
 _TOLERANCE = 0.05
 """Of a ratio of two norms; rounding moves it by far less, and a factor of two or more by far more."""

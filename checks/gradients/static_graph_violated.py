@@ -1,10 +1,7 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Judgement, NotMeasured, Passed
 from ddpdoctor.failures import Message
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Judgement, Passed
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import shown_at
+from ddpdoctor.trace import Trace, shown_at
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 
@@ -34,7 +31,6 @@ class StaticGraphViolated(Check):
     messages = (
         Message(
             r"training graph has changed in this iteration",
-            "torch",
             headline="the graph of a model wrapped with static_graph=True changed",
         ),
     )

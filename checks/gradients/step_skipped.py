@@ -1,19 +1,13 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
-from ddpdoctor.outliers import by_state
-from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
+from ddpdoctor.text import by_state, plural, ranks_phrase
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.lines import JobLines
 from ddpdoctor.trace.loop_exits import loops_of
-from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import carries_weights
 from ddpdoctor.unreached.decisions import steps_left_out
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 
 
 class StepSkipped(Check):
@@ -45,6 +39,7 @@ class StepSkipped(Check):
     code = "DD225"
     title = "every rank takes the same optimizer steps"
     explained_by = ("DD204",)
+    unreached = (steps_left_out, "some ranks would leave out optimizer.step(), under {test}")
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
@@ -84,11 +79,6 @@ class StepSkipped(Check):
                     }
                 ),
             ),
-        )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(
-            self, lines, steps_left_out(lines), "some ranks would leave out optimizer.step(), under {test}"
         )
 
 

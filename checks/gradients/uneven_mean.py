@@ -1,17 +1,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
 from ddpdoctor.program import Origin, Program
-from ddpdoctor.text import fold_ranks, plural
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, fold_ranks, plural
+from ddpdoctor.trace import Trace, TrainingStep, by_key
 from ddpdoctor.trace.hook_gradients import in_words, proof
-from ddpdoctor.trace.instances import by_key
 from ddpdoctor.trace.sync import last_backward, replicas, updates
-from ddpdoctor.trace.training import TrainingStep
 
 _WORST_RATIO = 1.1
 """Unequal counts below this ratio change a gradient by less than what another batch would."""

@@ -27,7 +27,6 @@ class GroupNotInitialized(Check):
     messages = (
         Message(
             r"Default process group has not been initialized",
-            "torch",
             headline="the process group was used before it was initialized",
         ),
     )

@@ -3,14 +3,12 @@ import signal
 from typing import Any
 
 from ddpdoctor.blame.wording import consequences, verb, who
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Role
 from ddpdoctor.failures import Says, pattern
 from ddpdoctor.group.group_record import GroupRecord, Stage
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import first_death, has_failed
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import SlurmEnd, Trace
 

@@ -1,16 +1,14 @@
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.failures import Message
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.rank_variables import contradictions as contradictions_of_group
 from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.launch import Launch
-from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.launchers import LAUNCHERS, by_name
-from ddpdoctor.redact import show_variable
-from ddpdoctor.text import plural
+from ddpdoctor.text import plural, show_variable
 
 TORCHRUN = by_name("torchrun")
 OF_ONE_RANK = (
@@ -62,7 +60,6 @@ class LaunchVariables(Check):
     messages = (
         Message(
             rf"(?:environment variable |KeyError: ')(?P<name>{_SET_BY_LAUNCHERS})(?: expected, but not set|')",
-            "torch",
             headline="{name} was not set in the environment of the script",
             why="Launchers set {name} for every rank. A script that is started with python, sudo or ssh, or in a "
             "container, may not have it.",

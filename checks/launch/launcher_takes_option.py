@@ -30,12 +30,10 @@ class LauncherTakesOption(Check):
     messages = (
         Message(
             rf"{_LAUNCHERS}: error: (?:ambiguous option:|unrecognized arguments:|argument) (?P<option>[^\s:]+)",
-            "launchers",
             headline="{launcher} refused {option!r}",
         ),
         Message(
             rf"{_LAUNCHERS}: error: the following arguments are required: training_script",
-            "launchers",
             headline="{launcher} found no script to start",
         ),
     )

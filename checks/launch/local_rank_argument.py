@@ -33,12 +33,10 @@ class LocalRankArgument(Check):
         Message(
             r"(?:unrecognized arguments:.*?|[Nn]o such option:? |Unknown command line flag '|Could not consume arg: )"
             + _OPTION,
-            "parsers of arguments",
             headline="the script did not know the option {option} that the launcher gave it",
         ),
         Message(
             rf"(?:arguments are required:.*?|Missing option ['\"]?(?:-\w['\"]? / ['\"]?)?){_OPTION}",
-            "parsers of arguments",
             headline="the script requires the option {option}, which the launcher did not give it",
         ),
     )

@@ -2,13 +2,11 @@ import errno
 import re
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, NotMeasured, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import quote_command
 
 UNPRIVILEGED_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"

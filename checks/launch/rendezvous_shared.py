@@ -1,13 +1,11 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.new_groups import store_place
-from ddpdoctor.trace.recording import Recording
 
 _CLOSED = r"RendezvousClosedError|rendezvous .{0,80}(?:has been|is) closed"
 _TOO_MANY = (

@@ -3,16 +3,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ddpdoctor.blame.tree import show
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Role
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.logs.log import Log, Reason, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Passed, Role
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import GroupEvent
-from ddpdoctor.redact import quote, show_value
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.text import by_state, quote, ranks_phrase, show_value
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.new_groups import joined_with, store_place
 

@@ -1,14 +1,11 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.failures import Message
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.recorder.patches.calls import VariableSet
-from ddpdoctor.redact import show_value
-from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import ranks_phrase, show_value
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.new_groups import joined_with
-from ddpdoctor.trace.recording import Recording
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -45,22 +42,17 @@ class WorldSizeMismatch(Check):
     messages = (
         Message(
             r"mismatch in (?:rank count|info) from procs,? (?:nranks )?(?P<given>\d+) (?::|vs) (?P<other>\d+)",
-            "NCCL",
             headline="ranks gave different world sizes: {given} and {other}",
         ),
         Message(
             r"rank (?P<number>\d+) of \d+ ranks has already checked in",
-            "NCCL",
             headline="two processes took rank {number}",
         ),
         Message(
             r"[Rr]ank (?P<number>\d+) .{0,40}(?:outside of|not less than|exceeds) (?:the )?world[ _]size (?P<size>\d+)",
-            "torch",
             headline=_OUTSIDE,
         ),
-        Message(
-            r"enforce fail .{0,200}rank < size\. (?P<number>\d+) vs (?P<size>\d+)", "gloo", headline=_OUTSIDE
-        ),
+        Message(r"enforce fail .{0,200}rank < size\. (?P<number>\d+) vs (?P<size>\d+)", headline=_OUTSIDE),
     )
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -1,14 +1,9 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Finding, Judgement, Passed
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.recorder.events.training import Forward
-from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_key, of_model, on_each_rank
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.text import by_state, plural
+from ddpdoctor.trace import Recording, Trace, by_key, of_model, on_each_rank
 
 _ENOUGH = 8
 """Samples on one rank from which statistics of a batch are stable enough not to speak of them."""

@@ -2,16 +2,12 @@ import ast
 import math
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
 from ddpdoctor.program import Program
 from ddpdoctor.recorder.events.training import Buffers, Wrapper
 from ddpdoctor.recorder.patches.calls import BatchNormUpdate
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank, shown_at
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace import Recording, Trace, grouped, in_turn, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.sync import Group, differing, replicas
 
 

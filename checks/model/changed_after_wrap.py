@@ -1,13 +1,9 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Finding, Judgement, Passed
+from ddpdoctor.check import Check, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_key, of_model, on_each_rank, on_ranks, shown_at
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace import Recording, Trace, by_key, of_model, on_each_rank, on_ranks, shown_at
 from ddpdoctor.trace.source_causes import part_assigned, unfreezing
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 

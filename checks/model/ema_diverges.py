@@ -1,14 +1,10 @@
 import math
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.recorder.events.training import CopyForward
 from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped, in_turn, of_model, on_each_rank, shown_at
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace import Recording, Trace, grouped, in_turn, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.source_causes import guarded_update
 from ddpdoctor.trace.sync import Group, differing, replicas
 from ddpdoctor.trace.weights import Difference, first_difference

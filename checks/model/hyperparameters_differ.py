@@ -4,18 +4,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Where
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.recorder.events.updates import SchedulerStep
-from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, plural
+from ddpdoctor.trace import Trace, grouped, made_at, shown_at
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.instances import grouped, made_at, shown_at
 from ddpdoctor.trace.source_causes import hyperparameter_set
 from ddpdoctor.trace.sync import Group, Update, replicas, restored_alike, updates
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
 from ddpdoctor.unreached.values import set_apart
 
 _ROUNDING = 1e-5
@@ -50,6 +45,7 @@ class HyperparametersDiffer(Check):
 
     code = "DD208"
     title = "hyperparameters are equal on every rank"
+    unreached = (set_apart, "each rank would set {what} of its optimizer by itself: {why}")
     explained_by = ("DD219", "DD225")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -99,11 +95,6 @@ class HyperparametersDiffer(Check):
             + shown_at("updated", update.where),
             about=Kind.OPTIMIZER.of(f"optimizer {update.optimizer}"),
             explained_by=() if restored_alike(unequal.group) else ("DD405",),
-        )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        return judge(
-            self, lines, set_apart(lines), "each rank would set {what} of its optimizer by itself: {why}"
         )
 
 

@@ -1,13 +1,10 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.updates import OptimizerStep
-from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, plural
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.joint_training import group_size
-from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import replicas
 
 ENOUGH = 16

@@ -1,16 +1,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Forward
-from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
+from ddpdoctor.text import by_state, listing, plural, ranks_phrase
+from ddpdoctor.trace import Trace, TrainingStep, grouped, of_model, shown_at
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.instances import grouped, of_model, shown_at
 from ddpdoctor.trace.sync import Group, last_backward, replicas
-from ddpdoctor.trace.training import TrainingStep
 
 
 class ModeDiffers(Check):

@@ -1,15 +1,11 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.failures import Message
-from ddpdoctor.model import Finding, Judgement, Passed
-from ddpdoctor.outliers import by_state, odd_ranks
 from ddpdoctor.recorder.events.training import Parameter, Wrapper
-from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace, several
-from ddpdoctor.trace.instances import by_key, of_model, on_each_rank
+from ddpdoctor.text import by_state, listing, odd_ranks, plural, ranks_phrase
+from ddpdoctor.trace import Recording, Trace, by_key, of_model, on_each_rank, several
 from ddpdoctor.trace.raised import raised_as, raised_by
-from ddpdoctor.trace.recording import Recording
 
 
 class ModelDiffers(Check):
@@ -38,7 +34,6 @@ class ModelDiffers(Check):
         Message(
             r"DDP expects same model across all ranks(?!.{0,80}inconsistent 0 params)"
             r"|appears not to match (?:sizes|strides) of the same param in process 0",
-            "torch",
             headline="DistributedDataParallel refused a model that is not the same on every rank",
         ),
     )

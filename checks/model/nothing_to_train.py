@@ -1,8 +1,7 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.failures import Message
-from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
@@ -36,7 +35,6 @@ class NothingToTrain(Check):
     messages = (
         Message(
             r"DistributedDataParallel is not needed when a module doesn't have any parameters? that requires?",
-            "torch",
             headline="a module without a parameter to train was wrapped in DistributedDataParallel",
         ),
     )

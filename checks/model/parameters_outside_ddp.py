@@ -1,12 +1,9 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, NotMeasured, Passed
 from ddpdoctor.text import listing, plural
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped, made_at, on_each_rank, shown_at
+from ddpdoctor.trace import Trace, grouped, made_at, on_each_rank, shown_at
 from ddpdoctor.trace.sync import Group, Update, replicas, updates, weights_are_made_equal
 from ddpdoctor.trace.weights import sharded_keys
 

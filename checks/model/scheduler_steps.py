@@ -2,15 +2,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed
-from ddpdoctor.outliers import by_state
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, NotMeasured, Passed
 from ddpdoctor.recorder.events.updates import SchedulerStep
-from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import on_each_rank
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.text import by_state, plural, ranks_phrase
+from ddpdoctor.trace import Recording, Trace, on_each_rank
 
 
 class SchedulerSteps(Check):

@@ -1,12 +1,9 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.failures import Message
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Conversion
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, on_each_rank
+from ddpdoctor.trace import Trace, by_line, on_each_rank
 from ddpdoctor.trace.raised import last_lines, raised_as, raised_by, with_victims
 
 
@@ -37,7 +34,6 @@ class SyncbatchnormOrder(Check):
     messages = (
         Message(
             r"SyncBatchNorm (?:expected input tensor to be on|is only supported)",
-            "torch",
             headline="SyncBatchNorm was given input that it does not work on",
         ),
     )

@@ -2,17 +2,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddpdoctor.blame.wording import verb
-from ddpdoctor.check import REINSTALL_TORCH, Check
+from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, NotMeasured, Passed, Skipped
 from ddpdoctor.group.collective_results import require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Wrapper
-from ddpdoctor.redact import quote
-from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_value, of_model
+from ddpdoctor.text import by_state, listing, plural, quote, ranks_phrase
+from ddpdoctor.trace import Trace, by_value, of_model
 from ddpdoctor.trace.sync import Group, replicas, restored_alike, updates, weights_are_made_equal
 from ddpdoctor.trace.weights import (
     Difference,
@@ -21,9 +16,7 @@ from ddpdoctor.trace.weights import (
     differences_at_forwards,
     parts_not_sent,
 )
-from ddpdoctor.unreached.lines import UnreachedLines
-from ddpdoctor.unreached.sights import judge
-from ddpdoctor.unreached.values import changed_apart, loaded_by_some
+from ddpdoctor.unreached.values import weights_set_apart
 
 _SEND = (
     "change weights before the wrap, which gives every rank those of rank 0; or afterwards on all ranks:\n"
@@ -80,6 +73,7 @@ class WeightsDiffer(Check):
         *("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD208", "DD213", "DD214", "DD219"),
         *("DD222", "DD225", "DD226", "DD227", "DD302"),
     )
+    unreached = (weights_set_apart, "each rank would set {what} by itself: {why}")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
@@ -213,10 +207,6 @@ class WeightsDiffer(Check):
                 *_digests("weights", digests),
             ),
         )
-
-    def examine_code(self, lines: UnreachedLines) -> Judgement:
-        sights = (*changed_apart(lines), *loaded_by_some(lines))
-        return judge(self, lines, sights, "each rank would set {what} by itself: {why}")
 
 
 def _fix_of_hook(wrapper: Wrapper) -> str:

@@ -1,21 +1,17 @@
 import re
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.failures import Message
 from ddpdoctor.judge import of_message
-from ddpdoctor.model import Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Wrapper
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, of_model, on_each_rank, on_ranks
+from ddpdoctor.trace import Recording, Trace, by_line, of_model, on_each_rank, on_ranks
 from ddpdoctor.trace.raised import by_messages, raised_as, raised_by
-from ddpdoctor.trace.recording import Recording
 
 _FAILED = "DistributedDataParallel's constructor failed on {rank}: "
 _ONE_GPU = "DistributedDataParallel(model, device_ids=[local_rank])"
 _BARE_NUMBER = Message(
     r"TypeError: object of type '\w+' has no len\(\)",
-    "torch",
     headline=_FAILED + "device_ids is a number, not a list",
     why="DDP asks for the length of device_ids.",
     fix=_ONE_GPU,
@@ -49,21 +45,18 @@ class WrapDeviceMismatch(Check):
     messages = (
         Message(
             r"DistributedDataParallel device_ids and output_device arguments only work with single-device",
-            "torch",
             headline=_FAILED + "device_ids is given, and the module's parameters are on another device",
             why="device_ids tells DDP on which GPU the module is. Here its parameters are on the CPU, or on several "
             "devices.",
         ),
         Message(
             r"device_ids can only be None or contain a single element",
-            "torch",
             headline=_FAILED + "device_ids names several devices",
             why="One process drives one GPU; DDP no longer accepts several.",
             fix=_ONE_GPU,
         ),
         Message(
             r"DistributedDataParallel's input module must be on the same type of devices",
-            "torch",
             headline=_FAILED + "the module is partly on the CPU and partly on a GPU",
             why="A part of it was made, or replaced, after the rest had been moved.",
             fix="model = model.to(device)    # the whole of it, right before the wrap",

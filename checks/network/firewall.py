@@ -1,7 +1,6 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Judgement, Kind, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Confidence, Evidence, Judgement, Kind, Passed, Skipped
 from ddpdoctor.nodes.links import NO_ANSWER
 from ddpdoctor.text import listing, plural
 

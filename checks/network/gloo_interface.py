@@ -1,10 +1,9 @@
 from collections.abc import Iterator
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Evidence, Judgement, Kind, Passed, Skipped
-from ddpdoctor.redact import quote, show_variable
+from ddpdoctor.text import quote, show_variable
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
 _UNKNOWN_NAME = r"Unable to find (?:interface for|address for|interface): ?(?P<name>\S+)"

@@ -1,14 +1,13 @@
 import re
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.host.pci import iommu_mode
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import plural, shorten
 
 Pair = tuple[int, int]

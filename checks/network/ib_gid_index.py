@@ -1,8 +1,7 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Judgement
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.nccl_facts import adapter_of
-from ddpdoctor.model import Confidence, Evidence, Judgement
-from ddpdoctor.redact import show_variable
+from ddpdoctor.text import show_variable
 
 VARIABLE = "NCCL_IB_GID_INDEX"
 _UNANSWERED = r"Got completion .{0,80}?(?:error|status=?) ?(?:IBV_WC_\w+\()?12\b"

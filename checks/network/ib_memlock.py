@@ -1,9 +1,8 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Judgement, Passed, Skipped
 from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import DEVICES
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
-from ddpdoctor.model import Evidence, Judgement, Passed, Skipped
 from ddpdoctor.text import plural, size
 
 ENOUGH = 1 << 30
@@ -43,7 +42,6 @@ class IbMemlock(Check):
     messages = (
         Message(
             r"ibv_(?:reg_mr|create_[cq][qp])\w* failed.{0,40}Cannot allocate memory|RLIMIT_MEMLOCK|locked memory limit",
-            "NCCL",
             headline="InfiniBand could not register memory: the limit on locked memory is too low",
         ),
     )

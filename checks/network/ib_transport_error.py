@@ -1,14 +1,12 @@
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl_settings import NameList, is_on, nccl_setting
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.logs.nccl_facts import adapter_of
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
-from ddpdoctor.redact import quote
-from ddpdoctor.text import listing, plural
+from ddpdoctor.text import listing, plural, quote
 
 FLAPPING = 10
 """Link losses since the counters were cleared; reboots of a switch cause fewer."""

@@ -1,6 +1,5 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.model import Evidence, Judgement, Kind, Passed, Skipped
 from ddpdoctor.text import listing
 
 

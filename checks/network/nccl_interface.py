@@ -1,13 +1,12 @@
 import re
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Confidence, Evidence, Judgement, Passed, Role, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.nccl_settings import NameList, Setting, nccl_setting
 from ddpdoctor.host.system import Interface
 from ddpdoctor.logs.log import Log, log_fields
-from ddpdoctor.model import Confidence, Evidence, Judgement, Passed, Role, Skipped
-from ddpdoctor.redact import show_variable
+from ddpdoctor.text import show_variable
 
 VARIABLE = "NCCL_SOCKET_IFNAME"
 

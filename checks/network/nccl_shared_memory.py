@@ -30,5 +30,5 @@ class NcclSharedMemory(Check):
 
     code = "DD707"
     title = "NCCL can create its shared memory segments"
-    messages = (Message(_FAILED, "NCCL", headline="NCCL could not create or attach a shared memory segment"),)
+    messages = (Message(_FAILED, headline="NCCL could not create or attach a shared memory segment"),)
     explained_by = ("DD016",)

@@ -1,11 +1,10 @@
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Evidence, Finding, Judgement, Kind, Passed, Skipped
-from ddpdoctor.redact import quote
+from ddpdoctor.text import quote
 
 _WHEELS = ("nvidia-nccl-cu11", "nvidia-nccl-cu12", "nvidia-nccl-cu13")
 _LIBRARY = re.compile(r"libnccl\.so(?:\.([\d.]+))?")

@@ -1,7 +1,6 @@
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Evidence, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.nodes.links import NO_ANSWER
 from ddpdoctor.text import listing, plural
 

@@ -1,15 +1,8 @@
-from collections.abc import Mapping
-from typing import ClassVar
-
-from ddpdoctor.check import Check
-from ddpdoctor.frameworks import Framework
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.check import Check, Confidence, Finding, Judgement, NotMeasured, Passed, Skipped
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
-from ddpdoctor.model import Confidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Wrapper
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import of_model
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace import Recording, Trace, of_model
 from ddpdoctor.trace.source_causes import chosen_part
 
 _UNNEEDED = (
@@ -42,14 +35,14 @@ class FindUnusedUnneeded(Check):
 
     code = "DD603"
     title = "DDP searches for unused parameters only where there are some"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.LIGHTNING: 'Trainer(strategy="ddp")',
-        Framework.FABRIC: 'Fabric(strategy="ddp")',
-        Framework.TRANSFORMERS: "TrainingArguments(..., ddp_find_unused_parameters=False)",
-        Framework.ACCELERATE: "Accelerator()    # without DistributedDataParallelKwargs(find_unused_parameters=True)",
-        Framework.IGNITE: "model = idist.auto_model(model)",
-        Framework.RAY: "model = prepare_model(model)",
-    }
+    fix_with = by_framework(
+        lightning='Trainer(strategy="ddp")',
+        fabric='Fabric(strategy="ddp")',
+        transformers="TrainingArguments(..., ddp_find_unused_parameters=False)",
+        accelerate="Accelerator()    # without DistributedDataParallelKwargs(find_unused_parameters=True)",
+        ignite="model = idist.auto_model(model)",
+        ray="model = prepare_model(model)",
+    )
     log_words = ("find_unused_parameters=True was specified",)
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -1,11 +1,9 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.patches.calls import GatheredObject
 from ddpdoctor.text import plural, ranks_phrase, size
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_line, on_each_rank, on_ranks
+from ddpdoctor.trace import Trace, by_line, on_each_rank, on_ranks
 
 MUCH = 1 << 30
 """Bytes that arrive at each rank in one call; pickled, and again as objects."""

@@ -1,12 +1,9 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Passed, Skipped, Where
-from ddpdoctor.outliers import by_state
-from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import grouped, on_each_rank
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.text import by_state, plural
+from ddpdoctor.trace import Trace, grouped, on_each_rank
 from ddpdoctor.trace.new_groups import groups_made
 
 ENOUGH = 32

@@ -1,10 +1,6 @@
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Finding, Judgement, Passed
-from ddpdoctor.outliers import by_state
-from ddpdoctor.text import duration, plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.check import Check, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.text import by_state, duration, plural, ranks_phrase
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.step_times import Steps, paced_steps, typical
 
 LEAST_SHARE = 0.5

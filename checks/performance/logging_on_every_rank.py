@@ -1,12 +1,9 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.recorder.events.files import LogWriter
-from ddpdoctor.redact import quote
-from ddpdoctor.text import plural, ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.instances import by_first_line, by_key, on_each_rank
+from ddpdoctor.text import plural, quote, ranks_phrase
+from ddpdoctor.trace import Trace, by_first_line, by_key, on_each_rank
 
 _FILE = "logging"
 _OF_VALUES = {

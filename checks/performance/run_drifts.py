@@ -1,13 +1,10 @@
 from collections.abc import Callable
 
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Finding, Judgement, Kind, Passed, Where
+from ddpdoctor.check import Check, Finding, Judgement, Kind, NotMeasured, Passed, Where
 from ddpdoctor.recorder.events.training import Progress
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.drift import Drift, course_of, drifts_of
 from ddpdoctor.trace.drift import Kind as What
-from ddpdoctor.trace.recording import Recording
 
 _FIXES = {
     What.PACE: "py-spy dump --pid PID    # of a rank, now; compare clocks and temperatures of nvidia-smi, and other\n"

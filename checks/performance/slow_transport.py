@@ -2,14 +2,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeAlias
 
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.nodes.links import Link
-from ddpdoctor.outliers import by_state
-from ddpdoctor.redact import escape
-from ddpdoctor.text import duration, listing, ranks_do, ranks_phrase, size
+from ddpdoctor.text import by_state, duration, escape, listing, ranks_do, ranks_phrase, size
 
 FAR_OFF = 10.0
 """How many times the median the slow one takes."""

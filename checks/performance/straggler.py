@@ -3,11 +3,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from statistics import median
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import duration, ranks_do
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.step_times import paced_steps, typical
 from ddpdoctor.trace.stragglers import Loss, Pairs
 

@@ -1,14 +1,9 @@
 from collections import Counter
-from collections.abc import Mapping
-from typing import ClassVar
 
-from ddpdoctor.check import Check
-from ddpdoctor.frameworks import Framework
-from ddpdoctor.judge import NotMeasured
-from ddpdoctor.model import Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
+from ddpdoctor.frameworks import by_framework
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import Trace
-from ddpdoctor.trace.training import TrainingStep
+from ddpdoctor.trace import Trace, TrainingStep
 
 _SHARE = 0.8
 """Of the updates, in which it has to be so."""
@@ -39,15 +34,15 @@ class SyncEveryMicrobatch(Check):
 
     code = "DD602"
     title = "gradients are all-reduced once for each update"
-    fix_with: ClassVar[Mapping[Framework, str]] = {
-        Framework.LIGHTNING: "Trainer(accumulate_grad_batches=N)    # for manual optimization: with "
+    fix_with = by_framework(
+        lightning="Trainer(accumulate_grad_batches=N)    # for manual optimization: with "
         "self.trainer.model.no_sync():",
-        Framework.FABRIC: "with fabric.no_backward_sync(model, enabled=not last_micro_batch):\n    "
+        fabric="with fabric.no_backward_sync(model, enabled=not last_micro_batch):\n    "
         "fabric.backward(loss_of(model, batch))",
-        Framework.TRANSFORMERS: "TrainingArguments(..., gradient_accumulation_steps=N)",
-        Framework.ACCELERATE: "accelerator = Accelerator(gradient_accumulation_steps=N)\n"
+        transformers="TrainingArguments(..., gradient_accumulation_steps=N)",
+        accelerate="accelerator = Accelerator(gradient_accumulation_steps=N)\n"
         "with accelerator.accumulate(model):\n    accelerator.backward(loss_of(model, batch))",
-    }
+    )
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()

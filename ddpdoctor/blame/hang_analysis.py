@@ -28,8 +28,7 @@ from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.blame.tree import show
 from ddpdoctor.blame.wording import doing, place_phrase
 from ddpdoctor.model import Confidence, Evidence
-from ddpdoctor.outliers import by_state
-from ddpdoctor.text import shorten
+from ddpdoctor.text import by_state, shorten
 
 C = TypeVar("C", bound=Cause)
 
@@ -277,3 +276,25 @@ def late_ranks(stacks: Mapping[int, Sequence[Frame]], progress: Mapping[int, int
         if suspects and len(suspects) < len(stacks):
             return suspects
     return ()
+
+
+def cause_of(job: HangAnalysis) -> Cause | None:
+    """The one cause of a hang; None where there is none, or where no rank waits in vain.
+
+    Who is stuck is usually the victim. The blame follows the waits: to ranks that wait for no rank, which are blocked,
+    at work, gone or out of sight; or, where all wait for each other, to the first position at which they diverged.
+    """
+    if job.judged_already:
+        return None
+    apart = job.groups_differ() or job.calls_differ()
+    if apart:
+        return apart
+    graph = job.graph
+    if not graph.stands:
+        return job.nobody_waits()
+    sinks = graph.sinks()
+    without_wait = [rank for rank in sinks if rank not in graph.stands]
+    if without_wait:
+        return job.without_wait(without_wait)
+    knot = [] if sinks else graph.knot()
+    return job.failed() or (job.knot(knot) if knot else None) or job.nobody_late()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.judge import NotMeasured
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.figures import Figure, Row, Section, Strips, Tone, chosen, of_many, side_by_side
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.text import duration, size
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Evidence
 from ddpdoctor.nodes.facts import NodeFacts

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame, innermost_of_script
-from ddpdoctor.check import Check
+from ddpdoctor.check import Check, NotMeasured
 from ddpdoctor.failures import Message
-from ddpdoctor.judge import NotMeasured, of_message
+from ddpdoctor.judge import of_message
 from ddpdoctor.logs.line_kinds import is_help, is_of_an_attempt, is_of_the_system, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.model import Evidence, Judgement, Role, Sighting, Skipped, Where

@@ -12,14 +12,35 @@ from typing import Any, TypeVar
 from ddpdoctor.blame.failure import Failure
 from ddpdoctor.blame.frames import Frame
 from ddpdoctor.blame.hang_snapshot import HangSnapshot
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.frameworks import Framework, framework_of
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.launch import Imagined
 from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.text import shorten
+from ddpdoctor.trace.instances import (
+    by_first_line,
+    by_key,
+    by_line,
+    by_value,
+    grouped,
+    in_turn,
+    made_at,
+    of_loader,
+    of_model,
+    on_each_rank,
+    on_ranks,
+    shown_at,
+)
 from ddpdoctor.trace.joint_training import without_own_training
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.training import TrainingStep
 from ddpdoctor.trace.written import WouldWrite
+
+__all__ = (
+    "LostHost", "RankTrace", "Recording", "Shortened", "SlurmEnd", "Trace", "TrainingStep", "by_first_line",
+    "by_key", "by_line", "by_value", "grouped", "in_turn", "made_at", "of_loader", "of_model",
+    "on_each_rank", "on_ranks", "several", "shown_at",
+)  # fmt: skip
 
 _Answer = TypeVar("_Answer")
 

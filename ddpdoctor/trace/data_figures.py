@@ -8,8 +8,8 @@ from functools import partial
 from itertools import permutations
 from pathlib import PurePath
 
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Tone, cells, chosen, of_many, side_by_side
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.recorder.events.process import Device
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value

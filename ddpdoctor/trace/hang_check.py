@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ddpdoctor import registry
-from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.check import Check, NotMeasured
 from ddpdoctor.model import Finding, Judgement
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recorded_job import cause_of_run

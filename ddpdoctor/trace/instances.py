@@ -7,10 +7,10 @@ from pathlib import PurePath
 from typing import Any, Protocol, TypeVar
 
 from ddpdoctor.model import Evidence, Kind, Subject, Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.redact import quote
+from ddpdoctor.text import by_state
 from ddpdoctor.trace.recording import Recording
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ddpdoctor.model import Evidence, Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.lines import RETURNED, Plain
+from ddpdoctor.text import by_state
 from ddpdoctor.trace.rank_lines import Function, RankLines, StepLines, Values
 from ddpdoctor.trace.recording import Recording
 

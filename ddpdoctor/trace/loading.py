@@ -14,9 +14,9 @@ from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
 from ddpdoctor.model import Subject, Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.data import Loader, Sampler, Subset
 from ddpdoctor.recorder.events.training import Forward
+from ddpdoctor.text import by_state
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import of_loader
 from ddpdoctor.trace.joint_training import averaging_group, dividing_groups, train_one_model, whole_group

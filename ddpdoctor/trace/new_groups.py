@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import GroupsOutOfOrder, Members
-from ddpdoctor.outliers import odd_ranks
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.redact import show_value
+from ddpdoctor.text import odd_ranks
 from ddpdoctor.trace.recording import Recording
 
 

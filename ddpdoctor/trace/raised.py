@@ -11,11 +11,10 @@ from ddpdoctor.blame.frames import frames_of, innermost_of_script
 from ddpdoctor.check import Check
 from ddpdoctor.judge import of_message
 from ddpdoctor.model import Evidence, Finding, Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.redact import quote
-from ddpdoctor.text import shorten
+from ddpdoctor.text import by_state, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.recording import Recording
 

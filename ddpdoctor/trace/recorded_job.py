@@ -15,16 +15,14 @@ from ddpdoctor.blame.causes import (
     Polls,
 )
 from ddpdoctor.blame.frames import of_script, where_in, where_of
-from ddpdoctor.blame.hang_analysis import HangAnalysis
+from ddpdoctor.blame.hang_analysis import HangAnalysis, cause_of
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot
 from ddpdoctor.blame.place import PlaceKind
-from ddpdoctor.blame.reasoning import cause_of
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.model import Confidence, Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.program.polls import poll_of
 from ddpdoctor.recorder.events.process import GroupEvent
-from ddpdoctor.text import shorten
+from ddpdoctor.text import by_state, shorten
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.loop_exits import (

@@ -11,11 +11,11 @@ from typing import TypeAlias
 from ddpdoctor.blame.causes import CalledAlone, DivergentCall, Mismatch
 from ddpdoctor.blame.place import OF_TWO
 from ddpdoctor.blame.wording import at
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.model import Where
-from ddpdoctor.outliers import by_state
 from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.recorder.operations import OPERATIONS
+from ddpdoctor.text import by_state
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.gloo_abort import aborted_calls
 from ddpdoctor.trace.instances import line_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from statistics import median
 
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.training import TrainingStep

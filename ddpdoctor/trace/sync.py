@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Expression, Program
 from ddpdoctor.program.known import REDUCES, averages_weights

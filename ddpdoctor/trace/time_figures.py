@@ -10,8 +10,8 @@ from pathlib import PurePath
 
 from ddpdoctor.blame.hang_analysis import HangAnalysis
 from ddpdoctor.blame.wording import doing
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.figures import Row, Span, Strips, Tone, chosen, of_many, side_by_side
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import Load, Save
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward

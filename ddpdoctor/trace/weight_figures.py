@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Strips, Tone, cells
-from ddpdoctor.judge import NotMeasured
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.align import training_steps

@@ -32,7 +32,17 @@ _OF_SIZE = ("is_initialized", "is_available", "get_world_size", "device_count", 
 """How what tells whether there are several ranks ends."""
 
 
-def written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int, str]]) -> Iterator[Sight]:
+def checkpoints_written_by_all(lines: UnreachedLines) -> Iterator[Sight]:
+    """The unreached calls by which every rank saves a checkpoint at one path."""
+    return _written_by_all(lines, CHECKPOINTS)
+
+
+def files_written_by_all(lines: UnreachedLines) -> Iterator[Sight]:
+    """The same of other files."""
+    return _written_by_all(lines, FILES)
+
+
+def _written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int, str]]) -> Iterator[Sight]:
     """The unreached calls by which every rank writes the same path, where nothing keeps a rank from it."""
     if not lines.is_distributed:
         return

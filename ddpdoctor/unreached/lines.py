@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ddpdoctor.model import Evidence, Where
+from ddpdoctor.check import Check, Evidence, Judgement, Where
 from ddpdoctor.program import Condition, Expression, Origin, Program, Source
 from ddpdoctor.program.known import GENERATORS, LOADERS, SEEDS, gathers
 from ddpdoctor.program.points import Context
@@ -16,6 +16,7 @@ from ddpdoctor.program.signatures import name_called
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
 from ddpdoctor.unreached.ranks import SIZE, is_shut, ranks_where
+from ddpdoctor.unreached.sights import findings
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
 JOINED_BY_ALL = frozenset(
@@ -125,6 +126,10 @@ class UnreachedLines:
             if self.ran
             else "Nothing was run; this follows from the source."
         )
+
+    def judge(self, check: Check) -> Judgement:
+        """What a check says that has only its row of ``unreached`` to look for."""
+        return findings(check, self)
 
     def calls(
         self, names: Collection[str], other: Callable[[str], bool] = lambda _: False

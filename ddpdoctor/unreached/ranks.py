@@ -31,13 +31,9 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.FloorDiv: operator.floordiv,
 }
-_MAIN = (
-    "is_main_process",
-    "is_local_main_process",
-    "is_global_zero",
-    "is_world_process_zero",
-    "is_master_ordinal",
-)
+_MAIN = ("main_process", "is_global_zero", "_process_zero", "is_master_ordinal", "should_save", "should_log")
+"""How what libraries give that is so on rank 0 ends."""
+_LAST = "is_last_process"
 _SIZES = ("get_world_size", "WORLD_SIZE")
 _CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
 
@@ -116,6 +112,8 @@ def _of_source(expression: Expression, rank: int, depth: int) -> Any:
         return _value(ends[0], rank, depth + 1)
     origins = expression.origins
     if origins.only(Origin.RANK) and (source := origins.of(Origin.RANK)):
+        if source.name.endswith(_LAST):
+            return rank == SIZE - 1
         return rank == 0 if source.name.endswith(_MAIN) else rank
     if origins.sources and all(it.name.strip("']").endswith(_SIZES) for it in origins.sources):
         return SIZE

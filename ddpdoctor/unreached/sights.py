@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ddpdoctor.check import Check
-from ddpdoctor.model import Confidence, Evidence, Finding, Judgement, Kind, Passed, Where
-from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Where
+
+if TYPE_CHECKING:
+    from ddpdoctor.unreached.lines import UnreachedLines
 
 
 @dataclass(frozen=True)
@@ -24,27 +26,21 @@ class Sight:
     """Whether it follows from facts; information otherwise."""
 
 
-def judge(
-    check: Check, lines: UnreachedLines, sights: Iterable[Sight], headline: str, *, why: str = ""
-) -> Judgement:
-    """The findings of a check about lines that were not run, one for each line.
-
-    Args:
-        headline: with the words of a sight in braces.
-        why: in place of the page's *Why it matters*.
-    """
+def findings(check: Check, lines: UnreachedLines) -> Judgement:
+    """What a check finds by its row of :attr:`~ddpdoctor.check.Check.unreached`, once for each line."""
+    assert check.unreached is not None
+    look, headline = check.unreached
     found: dict[Where, Sight] = {}
     with suppress(RecursionError):  # what is too deep to read is no finding
-        for sight in sights:
+        for sight in look(lines):
             found.setdefault(sight.at, sight)
-    return [_finding(check, lines, it, headline, why) for it in found.values()] or Passed(
+    return [_finding(check, lines, it, headline) for it in found.values()] or Passed(
         "nothing in the source shows it"
     )
 
 
-def _finding(check: Check, lines: UnreachedLines, sight: Sight, headline: str, why: str) -> Finding:
+def _finding(check: Check, lines: UnreachedLines, sight: Sight, headline: str) -> Finding:
     report = check.warn if sight.certain else check.info
-    details = {"why": why} if why else {}
     return report(
         headline.format_map(sight.words),
         where=sight.at,
@@ -52,5 +48,4 @@ def _finding(check: Check, lines: UnreachedLines, sight: Sight, headline: str, w
         confidence=Confidence.CERTAIN if sight.certain else Confidence.LIKELY,
         foreseen=True,
         about=Kind.LINE.of(f"{sight.at.file}:{sight.at.line}"),
-        **details,
     )

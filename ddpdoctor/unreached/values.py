@@ -25,7 +25,13 @@ _PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 _NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 
 
-def changed_apart(unreached: UnreachedLines) -> Iterator[Sight]:
+def weights_set_apart(unreached: UnreachedLines) -> Iterator[Sight]:
+    """What ranks set by themselves in the weights of wrapped models, by a change or by a load."""
+    yield from _changed_apart(unreached)
+    yield from _loaded_by_some(unreached)
+
+
+def _changed_apart(unreached: UnreachedLines) -> Iterator[Sight]:
     """Parameters of wrapped models that each rank sets to something else, and that nothing sends afterwards."""
     for call in unreached.calls_of_methods(_SET) if unreached.is_wrapped else ():
         owner = call.owner
@@ -39,7 +45,7 @@ def changed_apart(unreached: UnreachedLines) -> Iterator[Sight]:
                 yield Sight(call.where, {"what": owner.text, "why": why}, evidence)
 
 
-def loaded_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
+def _loaded_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
     """Wrapped models into which only some ranks load a state before training goes on."""
     for call in unreached.calls_of_methods(("load_state_dict",)) if unreached.is_wrapped else ():
         if unreached.sends_weights or _is_sent(unreached, call):

@@ -10,7 +10,7 @@ from ddpdoctor.blame.causes import (
     NeverCame,
     NobodyLate,
 )
-from ddpdoctor.blame.reasoning import cause_of
+from ddpdoctor.blame.hang_analysis import cause_of
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.hang.flight.folder import read_folder
 from tests.support.flight import entry, ring, waiting, write_job
