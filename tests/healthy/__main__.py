@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tests.stragglers.__main__ import busy_cores
 from tests.support.command import ddpdoctor
+from tests.support.forked import starts_ranks_itself
 
 NAMES = ("fills_a_queue_in_a_thread", "counts_its_steps")
 
@@ -35,18 +36,10 @@ def main() -> int:
 
 def _found(script: Path) -> str:
     """The headlines of what a check reports above information; empty where that is nothing."""
+    by_itself = ("--", sys.executable, str(script), "2")
+    launch = by_itself if starts_ranks_itself(script) else ("--nproc", "2", str(script))
     with TemporaryDirectory() as folder:
-        words = (
-            "check",
-            "--ignore",
-            "host,group",
-            "--format",
-            "json",
-            "--quiet",
-            "--nproc",
-            "2",
-            str(script),
-        )
+        words = ("check", "--ignore", "host,group", "--format", "json", "--quiet", *launch)
         done = ddpdoctor(*words, cwd=Path(folder))
     if done.status == 0:
         return ""
