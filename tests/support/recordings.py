@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.data import Loader, Sampler
-from ddpdoctor.recorder.events.files import FileEvent
+from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.events.training import Backward, Forward, Parameter, Wrapper
@@ -30,7 +30,8 @@ def replace(original: _T, **changes: Any) -> _T:
     if not isinstance(original, Recording):
         return dataclasses.replace(original, **changes)  # type: ignore[type-var]
     added = changes.pop("record", Record())
-    events = {kind: added.events(kind) or original.record.events(kind) for kind in Event.__subclasses__()}
+    kinds = (*Event.__subclasses__(), Save, Load)
+    events = {kind: added.events(kind) or original.record.events(kind) for kind in kinds}
     events |= {KINDS[name]: tuple(changes.pop(name)) for name in KINDS if name in changes}
     changes["record"] = Record.made(*(event for of_kind in events.values() for event in of_kind))
     return dataclasses.replace(original, **changes)  # type: ignore[type-var]
