@@ -24,6 +24,8 @@ _PARTS = 3
 _WARM_UP = 3
 """Times that a rank tells of its progress, at the beginning."""
 _SLOWER, _SLOWER_SAVES, _SLOWER_SAVE_SECONDS = 1.15, 1.5, 0.5
+_LONG = 600.0
+"""Seconds: a shorter run is slowed by whatever else begins on its hosts, and only what it waited for tells more."""
 _GROWN, _GROWN_BYTES = 1.1, 64 << 20
 _STILL_GROWS = 0.5
 """Of the mean growth: less over the last quarter is memory that fills up to what is needed."""
@@ -96,6 +98,13 @@ class Course:
     """Of them, what it waited for batches."""
     memory: tuple[float, ...]
     losses: tuple[float | None, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole run."""
+        return sum(
+            pace * (end - begin) for pace, (begin, end) in zip(self.pace, pairwise(self.ends), strict=True)
+        )
 
 
 def course_of(told: Sequence[Progress]) -> Course | None:
@@ -176,7 +185,8 @@ def _pace(courses: Mapping[int, Course]) -> Iterator[Drift]:
         for rank, seconds in longer.items()
         if most > (change.after - change.before) / 2 and seconds > most / 2
     )
-    yield replace(drift, waits_for_data=waiting)
+    if waiting or course.seconds >= _LONG:
+        yield replace(drift, waits_for_data=waiting)
 
 
 def _rise(values: Sequence[float], change: Change) -> float:
