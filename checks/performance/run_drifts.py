@@ -27,9 +27,9 @@ class RunDrifts(Check):
         What changes over hours and stays so: training that slows by 15 % or more, and whether waits for the DataLoader
         explain it; memory of a rank that grows by 64 MiB and 10 % or more and does not cease to; the loss of one rank
         that leaves that of the others by a quarter; checkpoints that take one and a half times as long. Pieces of the
-        run with equally many steps are compared; a slower pace that no wait for data explains is reported in runs of ten
-        minutes and more. A change is one that happens by chance once in a thousand runs and lasts; the step where it
-        began has an interval of 95 % confidence.
+        run with equally many steps are compared; a slower pace that no wait for data explains is reported in runs of
+        ten minutes and more. A change is one that happens by chance once in a thousand runs and lasts; the step where
+        it began has an interval of 95 % confidence.
 
     Why it matters:
         A run of days loses hours to it, or ends when memory is full, and no single step shows it.
