@@ -10,7 +10,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from ddpdoctor import registry
-from ddpdoctor.report.pages import DOCUMENTATION, by_family, check_page
+from ddpdoctor.report.detail import in_order
+from ddpdoctor.report.pages import DOCUMENTATION, check_page
 
 ROOT = Path(__file__).parents[2]
 FAMILIES = {"gpu": "GPU"}
@@ -31,7 +32,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
                 {f"{check.code} {check.name}": f"checks/{check.code}.md"} for check in checks
             ]
         }
-        for family, checks in groupby(by_family(registry.all_checks()), key=lambda check: check.family)
+        for family, checks in groupby(in_order(registry.all_checks()), key=lambda check: check.family)
     ]
     sections["Project"] += [f"project/{name}" for name in PROJECT]
     return config

@@ -14,10 +14,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "hosts.md"
 
 
 def manifests() -> dict[str, dict]:
-    """By their kind."""
+    """The first of each kind."""
     blocks = [block.partition("```")[0] for block in PAGE.read_text().split("```yaml\n")[1:]]
     objects = [each for block in blocks for each in yaml.safe_load_all(block)]
-    return {each["kind"]: each for each in objects if "kind" in each}
+    return {each["kind"]: each for each in reversed(objects) if "kind" in each}
 
 
 def test_each_pod_of_the_job_finds_the_first_by_its_name() -> None:

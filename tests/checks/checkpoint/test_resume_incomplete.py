@@ -11,7 +11,7 @@ from tests.support.recordings import recorded, replace, where
 from tests.support.training import with_update
 
 ENTRIES = ("model", "optimizer", "scheduler", "epoch")
-LOAD = Load("/jobs/last.pt", where(60), -1.0, -0.9, ENTRIES, states=("optimizer", "scheduler"))
+LOAD = Load("/jobs/last.pt", where(60), -1.0, -0.9, entries=ENTRIES, states=("optimizer", "scheduler"))
 SAVE = Save("/jobs/last.pt", where(80), 20.0, 20.1, entries=ENTRIES)
 
 

@@ -91,7 +91,7 @@ def test_ranks_that_fail_alike_are_no_victims():
 
 def test_a_script_that_refuses_its_arguments_is_told_where_they_stand():
     trace = broken(RankTrace(0, exit_code=2, output=("usage: train.py [-h] data", "train.py: error: data")))
-    assert "ddpdoctor check train.py ARGS..." in only_finding("DD304", Source.RUN, trace).fix
+    assert "ddpdoctor check --nproc 2 train.py ARGS..." in only_finding("DD304", Source.RUN, trace).fix
 
 
 def test_an_exception_that_another_check_knows_is_dropped_where_that_one_found_it():
