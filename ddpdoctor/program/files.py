@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -120,19 +121,25 @@ class File:
         return ".".join(reversed(parts))
 
 
-def read(path: str) -> File | None:
-    """A file; None where it cannot be read as the script that ran."""
+def stamp(path: str) -> tuple[int, int] | None:
+    """What changes with the content of a file; None where there is none."""
     try:
-        now = Path(path).stat()
+        now = os.stat(path)  # noqa: PTH116 - asked for each question about a program
     except OSError:
         return None
-    return _read(path, Path.cwd(), now.st_mtime_ns, now.st_size)
+    return now.st_mtime_ns, now.st_size
+
+
+def read(path: str) -> File | None:
+    """A file; None where it cannot be read as the script that ran."""
+    now = stamp(path)
+    return None if now is None else _read(path, Path.cwd(), now)
 
 
 @cache
-def _read(path: str, _folder: Path, _time: int, size: int) -> File | None:
+def _read(path: str, _folder: Path, now: tuple[int, int]) -> File | None:
     try:
-        return parse(path, Path(path).read_bytes()) if size <= LARGEST else None
+        return parse(path, Path(path).read_bytes()) if now[1] <= LARGEST else None
     except OSError:
         return None
 

@@ -21,6 +21,7 @@ from ddpdoctor.program.files import (
     own_nodes,
     parse,
     read,
+    stamp,
 )
 from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.handlers import catching
@@ -49,7 +50,8 @@ class Program:
         texts: Mapping[str, bytes] | None = None,
     ) -> None:
         own = {path: parse(path, raw) for path, raw in (texts or {}).items()}
-        every = {path: own[path] if path in own else read(path) for path in modules_of(script)}
+        self._stamps = {path: stamp(path) for path in modules_of(script)}
+        every = {path: own[path] if path in own else read(path) for path in self._stamps}
         files = {path: file for path, file in every.items() if file is not None}
         self.script = script
         self.files: Mapping[str, File] = files
@@ -61,7 +63,7 @@ class Program:
         """The program of a script, read once; again where a file has changed, or lies elsewhere in a copy."""
         place = Path.cwd(), script
         program = _PROGRAMS.get(place)
-        if program is None or any(read(path) is not file for path, file in program.files.items()):
+        if program is None or any(stamp(path) != it for path, it in program._stamps.items()):
             program = _PROGRAMS[place] = Program(script)
         return program
 
