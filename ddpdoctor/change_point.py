@@ -74,10 +74,10 @@ def _is_unlikely(values: Sequence[float]) -> bool:
 
 
 def _lie_apart(before: Sequence[float], after: Sequence[float]) -> bool:
-    pairs = len(before) * len(after)
-    above = sum(late > early for early in before for late in after)
-    below = sum(late < early for early in before for late in after)
-    return max(above, below) >= _APART * pairs
+    late = sorted(after)
+    above = sum(len(late) - bisect_right(late, early) for early in before)
+    below = sum(bisect_left(late, early) for early in before)
+    return max(above, below) >= _APART * len(before) * len(late)
 
 
 def _without_outliers(values: Sequence[float]) -> list[float]:

@@ -3,7 +3,7 @@ from collections.abc import Callable
 from ddpdoctor.check import Check, Finding, Judgement, Kind, NotMeasured, Passed, Where
 from ddpdoctor.recorder.events.training import Progress
 from ddpdoctor.trace import Recording, Trace
-from ddpdoctor.trace.drift import Drift, course_of, drifts_of
+from ddpdoctor.trace.drift import Drift, courses_of, drifts_of
 from ddpdoctor.trace.drift import Kind as What
 
 _FIXES = {
@@ -50,9 +50,10 @@ class RunDrifts(Check):
             raise NotMeasured("a rehearsal shows nothing of speed")
         recordings = trace.training()
         told = {rank: recording.events(Progress) for rank, recording in recordings.items()}
-        if not any(map(course_of, told.values())):
+        courses = courses_of(told)
+        if not courses:
             raise NotMeasured("the run was too short to change")
-        drifts = drifts_of(told, {rank: recording.saves for rank, recording in recordings.items()})
+        drifts = drifts_of(courses, told, {rank: recording.saves for rank, recording in recordings.items()})
         return [self._changed(drift, recordings[drift.ranks[0]]) for drift in drifts] or Passed(
             "pace, memory and losses stay as they are"
         )

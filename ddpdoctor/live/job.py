@@ -15,7 +15,7 @@ from ddpdoctor.blame.frames import Frame, where_of
 from ddpdoctor.job.record_watch import RecordedProcess, Watch
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import duration, plural, ranks_phrase, share
-from ddpdoctor.trace.drift import Drift, drifts_of
+from ddpdoctor.trace.drift import Drift, courses_of, drifts_of
 from ddpdoctor.trace.step_times import WORK, work
 
 WINDOW = 30.0
@@ -177,9 +177,8 @@ class LiveRanks:
         if now >= self._due:
             began = time.process_time()
             told = {rank: process.told for rank, process in processes.items()}
-            self._found = tuple(
-                drifts_of(told, {rank: tuple(process.saves) for rank, process in processes.items()})
-            )
+            saves = {rank: tuple(process.saves) for rank, process in processes.items()}
+            self._found = tuple(drifts_of(courses_of(told), told, saves))
             self._due = now + max(DRIFT_SECONDS, _DRIFT_PAUSES * (time.process_time() - began))
         return self._found
 

@@ -150,14 +150,23 @@ def _medians(parts: Sequence[float]) -> tuple[float, ...]:
     return tuple(median(parts[i : i + _PARTS]) for i in range(0, len(parts), _PARTS))
 
 
-def drifts_of(told: Mapping[int, Sequence[Progress]], saves: Mapping[int, Sequence[Save]]) -> Iterator[Drift]:
+def courses_of(told: Mapping[int, Sequence[Progress]]) -> dict[int, Course]:
+    """The runs of the ranks that ran long enough, by rank."""
+    return {rank: course for rank, own in told.items() if (course := course_of(own))}
+
+
+def drifts_of(
+    courses: Mapping[int, Course],
+    told: Mapping[int, Sequence[Progress]],
+    saves: Mapping[int, Sequence[Save]],
+) -> Iterator[Drift]:
     """What changed in a run.
 
     Args:
+        courses: those of ``told``.
         told: what each rank told of its progress.
         saves: its checkpoints.
     """
-    courses = {rank: course for rank, own in told.items() if (course := course_of(own))}
     if courses:
         yield from _pace(courses)
         yield from _memory(courses)
