@@ -227,8 +227,13 @@ def _following_epochs(load: Load, saves: Sequence[tuple[Recording, Save]]) -> li
 
 def _epoch_at(writer: Recording, save: Save) -> float | None:
     """The epoch of the training pass in or behind which a checkpoint was saved."""
-    before = [pass_ for pass_ in writer.training_passes if pass_.begin < save.begin]
-    return _epoch_of(writer, before[-1]) if before else None
+    last = _pass_before(writer, save)
+    return _epoch_of(writer, last) if last else None
+
+
+def _pass_before(writer: Recording, save: Save) -> Pass | None:
+    """The training pass in or behind which a checkpoint was saved."""
+    return next((it for it in reversed(writer.training_passes) if it.begin < save.begin), None)
 
 
 def _has_other_parts(recording: Recording, restored: Sequence[StateLoad], new: set[int]) -> bool:
@@ -328,8 +333,8 @@ def _first_pass(recording: Recording, load: Load) -> Pass | None:
 
 def _again(first: Pass | None) -> Pass | None:
     """The first training pass after the load, where its sampler is at epoch 0."""
-    shuffles = first is not None and first.sampler is not None and first.sampler.shuffle
-    return first if shuffles and first and first.sampler and first.sampler.epoch == 0 else None
+    sampler = first.sampler if first is not None else None
+    return first if sampler is not None and sampler.shuffle and sampler.epoch == 0 else None
 
 
 def _unsaved(recording: Recording, new: set[int]) -> str | None:
@@ -379,9 +384,11 @@ def _repeated(
 
 def _saved_when_done(writer: Recording, save: Save, names: Sequence[str]) -> bool:
     """Whether a save holds, as one of these numbers, that of the epoch that had ended before it."""
-    before = [pass_ for pass_ in writer.training_passes if pass_.begin < save.begin]
-    ended = bool(before) and before[-1].end is not None and before[-1].end <= save.begin
-    return ended and _epoch_at(writer, save) in [save.numbers[name] for name in names]
+    last = _pass_before(writer, save)
+    if last is None or last.end is None or last.end > save.begin:
+        return False
+    epoch = _epoch_of(writer, last)
+    return epoch is not None and epoch in [save.numbers.get(name) for name in names]
 
 
 def _samplers_are_told(recording: Recording) -> bool:
