@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ddpdoctor import __version__
-from ddpdoctor.cli import options
+from ddpdoctor.cli import options, run_options
 from ddpdoctor.cli.command import command
 
 _HELP = "Diagnose distributed training with DistributedDataParallel: this machine and your script."
@@ -62,12 +62,12 @@ for _name, _options in {
 }.items():
     command(app, _name, _options, _name)
 for _name, _options in {
-    "list": options.ListOptions,
-    "show": options.ShowOptions,
-    "summary": options.SummaryOptions,
-    "compare": options.CompareOptions,
-    "plot": options.PlotOptions,
-    "export": options.ExportOptions,
+    "list": run_options.ListOptions,
+    "show": run_options.ShowOptions,
+    "summary": run_options.SummaryOptions,
+    "compare": run_options.CompareOptions,
+    "plot": run_options.PlotOptions,
+    "export": run_options.ExportOptions,
 }.items():
     command(runs, _name, _options, "runs")
 app.add_typer(runs, name="runs")

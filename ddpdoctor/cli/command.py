@@ -14,7 +14,8 @@ import typer
 from typer.core import TyperCommand
 
 from ddpdoctor.cli.errors import INTERRUPTED, UsageError, stopped_by_signals
-from ddpdoctor.cli.options import LINE, OPTION, STDOUT, JobOptions, ReportOptions
+from ddpdoctor.cli.option import OPTION
+from ddpdoctor.cli.options import LINE, STDOUT, JobOptions, ReportOptions
 from ddpdoctor.redact import quote
 
 _ANNOTATED: Any = Annotated

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.options import LaunchOptions, NodeCount
+from ddpdoctor.cli.option import NodeCount
+from ddpdoctor.cli.options import LaunchOptions
 from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.recorder.launchers import LAUNCHERS, Launcher
 

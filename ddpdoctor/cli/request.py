@@ -17,7 +17,8 @@ from ddpdoctor.cli.config import read_config
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launch_from_options import imagined_of, launch_of, with_port_of_line
 from ddpdoctor.cli.launchers import with_launcher
-from ddpdoctor.cli.options import LINE, LONGEST, CheckOptions, JobOptions
+from ddpdoctor.cli.option import LONGEST
+from ddpdoctor.cli.options import LINE, CheckOptions, JobOptions
 from ddpdoctor.cli.report_output import open_output
 from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.options import (
+from ddpdoctor.cli.report_output import open_output, verify_picture, write_out, write_text, writing
+from ddpdoctor.cli.run_options import (
     LATEST,
     CompareOptions,
     ExportOptions,
@@ -19,7 +20,6 @@ from ddpdoctor.cli.options import (
     ShowOptions,
     SummaryOptions,
 )
-from ddpdoctor.cli.report_output import open_output, verify_picture, write_out, write_text, writing
 from ddpdoctor.redact import escape, quote
 from ddpdoctor.runs import figures, tables
 from ddpdoctor.runs.run_reader import Run, find_runs, is_run, read_run

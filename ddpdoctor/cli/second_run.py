@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ddpdoctor.check import Check
-from ddpdoctor.cli.options import LONGEST
+from ddpdoctor.cli.option import LONGEST
 from ddpdoctor.judge import Verdict, judge
 from ddpdoctor.model import Finding, Level, Source
 from ddpdoctor.recorder.options import RecorderOptions

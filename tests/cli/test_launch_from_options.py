@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.cli.launch_from_options import launch_of
-from ddpdoctor.cli.options import CheckOptions, NodeCount
+from ddpdoctor.cli.option import NodeCount
+from ddpdoctor.cli.options import CheckOptions
 from ddpdoctor.launch import UNNUMBERED
 from tests.support.hosts import recorded_host
 

@@ -7,7 +7,8 @@ import pytest
 
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launchers import first_host, with_launcher
-from ddpdoctor.cli.options import CheckOptions, NodeCount
+from ddpdoctor.cli.option import NodeCount
+from ddpdoctor.cli.options import CheckOptions
 from ddpdoctor.cli.request import request_of
 
 STEP = {

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from ddpdoctor.cli import options, run
 from ddpdoctor.cli.app import app
 from ddpdoctor.cli.command import TOPICS
+from ddpdoctor.cli.option import OPTION
 from ddpdoctor.cli.options import BenchOptions, CheckOptions, LaunchOptions, TrainOptions, WatchOptions
 
 COMMANDS = [kind for name, kind in vars(options).items() if name.endswith("Options")]
@@ -20,7 +21,7 @@ def test_an_option_is_declared_once():
     declared: dict[str, set[str]] = {}
     for command in COMMANDS:
         for name in vars(command)["__annotations__"]:
-            option = command.__dataclass_fields__[name].metadata[options.OPTION]
+            option = command.__dataclass_fields__[name].metadata[OPTION]
             declared.setdefault(name, set()).add(option.help)
     assert {name for name, kinds in declared.items() if len(kinds) > 1} == DIFFERENT
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.cli import run
-from ddpdoctor.cli.options import NodeCount, TrainOptions
+from ddpdoctor.cli.option import NodeCount
+from ddpdoctor.cli.options import TrainOptions
 from ddpdoctor.cli.train import TrainingProgress, describe, launch_of_training
 from ddpdoctor.job.trainer import TrainingRun, about, bundled_configs
 from ddpdoctor.launch import Launch
