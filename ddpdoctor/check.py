@@ -41,6 +41,7 @@ REINSTALL_TORCH = "pip install --force-reinstall torch    # and look for package
 """The fix where torch itself does something wrong."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Finding])
+_Fact = TypeVar("_Fact")
 
 
 class NotMeasured(Exception):
@@ -140,6 +141,17 @@ class Check:
     def page(cls) -> str:
         """The check's documentation: its docstring without indentation."""
         return _in_source(cls) if sys.flags.optimize > 1 else inspect.getdoc(cls) or ""
+
+    @staticmethod
+    def require(fact: _Fact | None, otherwise: str) -> _Fact:
+        """A fact without which this check has nothing to say.
+
+        Raises:
+            NotMeasured: it is missing, empty or false; ``otherwise`` says so in a clause.
+        """
+        if not fact:
+            raise NotMeasured(otherwise)
+        return fact
 
     def report(self, cause: Any) -> Finding:
         """The finding for a cause of a hang, of one of the types in :attr:`causes`."""

@@ -13,7 +13,6 @@ from ddpdoctor.check import (
     Kind,
     NotMeasured,
     Passed,
-    Skipped,
 )
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
@@ -75,8 +74,7 @@ class CheckpointRace(Check):
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("checkpoint")
-        if len(values) == 1:
-            return Skipped("needs at least two ranks")
+        self.require(len(values) != 1, "needs at least two ranks")
         errors = [value["error"] for value in values.values() if value["error"]]
         if errors:
             raise NotMeasured(f"the checkpoint folder cannot be written: {errors[0]}")
@@ -98,8 +96,7 @@ class CheckpointRace(Check):
             for half in _half_read(trace, recordings)
         ]
         pairs = list(exchanged(recordings))
-        if not pairs and not missed:
-            return Skipped("no rank reads a checkpoint that another one writes")
+        self.require(pairs or missed, "no rank reads a checkpoint that another one writes")
         order = HappensBefore(recordings)
         races = [pair for pair in pairs if _is_race(pair, order, recordings)]
         lines = grouped(races, lambda race: (race[1].at, race[3].at, race[0]))

@@ -1,6 +1,6 @@
 import re
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.failures import Message
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.text import plural, quote, ranks_phrase, shorten
@@ -58,8 +58,7 @@ class CheckpointTruncated(Check):
         if broken:
             return [self._broken(loads) for loads in broken]
         loads = sum(len(recording.loads) for recording in recordings.values())
-        if not loads:
-            return Skipped("no checkpoint was read")
+        self.require(loads, "no checkpoint was read")
         return Passed(f"{plural(loads, 'read')} of complete checkpoints")
 
     def _broken(self, broken: dict[int, Load]) -> Finding:

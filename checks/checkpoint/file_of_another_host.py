@@ -1,6 +1,6 @@
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.text import quote, ranks_phrase
 from ddpdoctor.trace import RankTrace, Recording, Trace
 from ddpdoctor.trace.files import is_named
@@ -38,8 +38,7 @@ class FileOfAnotherHost(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        if len({recording.host for recording in recordings.values()}) < 2:
-            return Skipped("the job has one host")
+        self.require(len({recording.host for recording in recordings.values()}) >= 2, "the job has one host")
         missing: dict[str, list[int]] = {}
         for rank in trace.ranks:
             for path in _missing(rank, recordings):

@@ -39,8 +39,7 @@ class MapLocation(Check):
         recordings = trace.recordings()
         loads = on_each_rank(recordings, lambda recording: recording.loads)
         loads = [(rank, load) for rank, load in loads if not load.error]
-        if not loads:
-            return Skipped("no checkpoint was read")
+        self.require(loads, "no checkpoint was read")
         if not any(recording.devices for recording in recordings.values()):
             return Skipped("no rank uses a GPU, real or rehearsed")
         gpus = {rank: _gpu(recording) for rank, recording in recordings.items()}

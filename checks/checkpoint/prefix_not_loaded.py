@@ -1,7 +1,7 @@
 import re
 from collections.abc import Iterable
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.text import listing, plural, quote, ranks_phrase
@@ -46,8 +46,7 @@ class PrefixNotLoaded(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         calls = max((len(_into_models(recording)) for recording in recordings.values()), default=0)
-        if not calls:
-            return Skipped("no model's state was loaded")
+        self.require(calls, "no model's state was loaded")
         return [self._lost(loads) for loads in by_line(on_each_rank(recordings, _lost))] or Passed(
             f"{plural(calls, 'load_state_dict call')} found the model's names"
         )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed, Skipped, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
@@ -62,8 +62,7 @@ class ResumeIncomplete(Check):
         resumed = {
             rank: resume for rank, recording in recordings.items() if (resume := _resume(recording, saves))
         }
-        if not resumed:
-            return Skipped("no training goes on from a checkpoint that holds more than weights")
+        self.require(resumed, "no training goes on from a checkpoint that holds more than weights")
         lacking = ((rank, resume) for rank, resume in resumed.items() if resume.missing)
         again = ((rank, resume) for rank, resume in resumed.items() if resume.again)
         unsaved = ((rank, resume) for rank, resume in resumed.items() if resume.unsaved)

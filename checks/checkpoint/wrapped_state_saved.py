@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace, by_line, on_each_rank, on_ranks
@@ -29,8 +29,7 @@ class WrappedStateSaved(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         saves = on_each_rank(trace.recordings(), lambda recording: recording.saves)
-        if not saves:
-            return Skipped("no rank saved anything")
+        self.require(saves, "no rank saved anything")
         wrapped = by_line((rank, save) for rank, save in saves if save.prefix)
         return [self._wrapped(of_line) for of_line in wrapped] or Passed(
             "no saved name has a wrapper's prefix"

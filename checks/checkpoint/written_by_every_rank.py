@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import by_state, plural, ranks_phrase, size
@@ -55,8 +55,7 @@ class WrittenByEveryRank(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings_of_several()
         paths = {save.path for recording in recordings.values() for save in recording.saves if save.path}
-        if not paths:
-            return Skipped("no rank saved anything")
+        self.require(paths, "no rank saved anything")
         lines = by_first_line(_writers(recordings), lambda saves: saves[0].at)
         return list(map(self._shared, lines)) or Passed(
             f"{plural(len(paths), 'file')} saved, each by one rank"

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.group.collective_results import Wrong, wrong_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.text import plural, ranks_phrase, size
@@ -44,8 +44,7 @@ class CollectiveWrongResult(Check):
             return self._wrong_results(wrong)
         rows = next(iter(ranks.values("collectives").values()))["rows"]
         supported = {row["op"] for row in rows if not row.get("unsupported")}
-        if not supported:
-            return Skipped(f"{ranks.backend} supports none of the operations")
+        self.require(supported, f"{ranks.backend} supports none of the operations")
         verb = "gives" if len(supported) == 1 else "give"
         return Passed(
             f"{plural(len(supported), 'operation')} of {ranks.backend} {verb} the exact answer for float32, bfloat16 "

@@ -1,6 +1,6 @@
 from collections.abc import Iterable
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Role, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Role
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.text import plural, ranks_phrase
@@ -50,16 +50,14 @@ class HostLost(Check):
     )  # fmt: skip
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        if ranks.launch.nnodes == 1:
-            return Skipped("the job has one host")
+        self.require(ranks.launch.nnodes != 1, "the job has one host")
         facts = {node.node_rank: node for node in ranks.nodes}
         lost = [LostHost(facts[node].host, facts[node].ranks, why) for node, why in ranks.lost.items()]
         return self._lost(lost) or Passed(f"all {len(ranks.nodes)} hosts stayed until the end")
 
     def examine_run(self, trace: Trace) -> Judgement:
         hosts = {rank.recording.host for rank in trace.ranks if rank.recording}
-        if not trace.lost and len(hosts) < 2:
-            return Skipped("the job has one host")
+        self.require(trace.lost or len(hosts) >= 2, "the job has one host")
         left = trace.restarted_without
         findings = [
             *(self._left(host, len(trace.ranks)) for host in left),

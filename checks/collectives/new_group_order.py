@@ -9,7 +9,7 @@ from ddpdoctor.blame.causes import (
     Members,
 )
 from ddpdoctor.blame.wording import cause_fields, verb, who
-from ddpdoctor.check import Evidence, Finding, Judgement, Level, Passed, Skipped, reports
+from ddpdoctor.check import Evidence, Finding, Judgement, Level, Passed, reports
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import by_state, fold_ranks, plural, quote
 from ddpdoctor.trace import Trace
@@ -61,8 +61,7 @@ class NewGroupOrder(HangCheck):
         if row:
             return [replace(self._group_made_alone(_made_alone(row)), level=Level.WARN)]
         most = max(len(recording.group_events("new_group")) for recording in recordings.values())
-        if not most:
-            return Skipped("the script creates no process groups")
+        self.require(most, "the script creates no process groups")
         return Passed(f"the ranks created {plural(most, 'process group')}")
 
     @reports(GroupsOutOfOrder)

@@ -3,7 +3,7 @@ from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from ddpdoctor.check import Check, Judgement, NotMeasured, Passed, Role, Skipped, Where
+from ddpdoctor.check import Check, Judgement, NotMeasured, Passed, Role, Where
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.program import Program
 from ddpdoctor.program.known import MAKE_GROUPS
@@ -82,8 +82,7 @@ class NotShutDown(Check):
         lines = log.find(_WARNING)
         if not lines:
             return NOT_IN_OUTPUT
-        if log.failed:
-            return Skipped("the job failed, and did not come to its end")
+        self.require(not log.failed, "the job failed, and did not come to its end")
         headline = "the job ended without destroy_process_group"
         return self.info(headline, **log_fields(*lines[:8], role=Role.MESSENGER))
 

@@ -68,8 +68,7 @@ class DataNotSharded(Check):
             return undivided
         if any(recording.training_passes for recording in recordings.values()):
             numbered = [shared for shared in rounds if shared.indices is not None]
-            if not numbered:
-                return Skipped("the training data is a stream, or ranks loop over it in different places")
+            self.require(numbered, "the training data is a stream, or ranks loop over it in different places")
             return Passed(_passed(numbered[0]))
         return self._of_steps(recordings)
 

@@ -44,8 +44,7 @@ class DatasetDiffers(Check):
         recordings = trace.training_of_several()
         rounds = [*training_rounds(recordings), *evaluation_rounds(recordings)]
         divided = _by_dataset(shared for shared in rounds if shared.divided and not _is_kept_by_node(shared))
-        if not divided:
-            return Skipped("no sampler divides a dataset among ranks")
+        self.require(divided, "no sampler divides a dataset among ranks")
         if differing := [finding for _, finding in by_loader(divided, self._differs)]:
             return differing
         first = divided[0]

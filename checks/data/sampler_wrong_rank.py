@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.text import by_state, ranks_phrase
 from ddpdoctor.trace import Recording, Trace
@@ -50,8 +50,7 @@ class SamplerWrongRank(Check):
         rounds = [
             shared for shared in training_rounds(trace.training_of_several()) if _claims_to_divide(shared)
         ]
-        if not rounds:
-            return Skipped("no sampler that divides samples among ranks trains")
+        self.require(rounds, "no sampler that divides samples among ranks trains")
         first = rounds[0]
         name = next(iter(first.samplers.values())).name
         return [self._wrong(shared, wrong) for shared, wrong in by_loader(rounds, _wrong)] or Passed(

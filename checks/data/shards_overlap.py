@@ -1,7 +1,7 @@
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.shards import Cover, Overlap, cover, overlap, shared_by_chance
 from ddpdoctor.text import listing, plural, ranks_phrase
@@ -57,8 +57,7 @@ class ShardsOverlap(Check):
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("sampler")
-        if len(values) == 1:
-            return Skipped("needs at least two ranks")
+        self.require(len(values) != 1, "needs at least two ranks")
         samples = values[0]["samples"]
         for key, name in PASSES.items():
             shards = {rank: value[key] for rank, value in values.items()}
@@ -75,8 +74,7 @@ class ShardsOverlap(Check):
         rounds = [shared for shared in training_rounds(recordings) if shared.indices is not None]
         if not any(recording.training_passes for recording in recordings.values()):
             return self._without_loader(recordings)
-        if not rounds:
-            return Skipped("no DataLoader whose samples have numbers was used to train")
+        self.require(rounds, "no DataLoader whose samples have numbers was used to train")
         drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())
         return [finding for _, finding in by_loader(rounds, self._shared)] or Passed(
             f"{ranks_phrase(rounds[0].ranks)} draw {drawn} samples in a pass over "

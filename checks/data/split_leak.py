@@ -40,8 +40,7 @@ class SplitLeak(Check):
         splits = [
             row for row in _splits(recordings) if any(part.trained and part.held for part in row.values())
         ]
-        if not splits:
-            return Skipped("no dataset was split to train on a part of it")
+        self.require(splits, "no dataset was split to train on a part of it")
         leaking = {next(iter(row.values())).split.at: row for row in reversed(splits) if _leaks(row)}
         held = max(len(part.held) for part in splits[0].values())
         return [self._leak(row, _leaks(row), recordings) for row in reversed(leaking.values())] or Passed(

@@ -42,8 +42,7 @@ class StreamNotSharded(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         rounds = [shared for shared in training_rounds(trace.training_of_several()) if shared.loader.streams]
-        if not rounds:
-            return Skipped("no rank trains on an IterableDataset")
+        self.require(rounds, "no rank trains on an IterableDataset")
         if repeated := by_loader(rounds, _is_repeated):
             return [self._same(shared) for shared, _ in repeated]
         if not all(pass_.content or pass_.workers for pass_ in rounds[0].passes.values()):

@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.loading import SharedPass, by_loader, training_rounds
@@ -35,9 +35,7 @@ class TooFewSamples(Check):
     explained_by = ("DD105", "DD106", "DD227")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        rounds = list(training_rounds(trace.recordings()))
-        if not rounds:
-            return Skipped("no DataLoader was used to train")
+        rounds = self.require(list(training_rounds(trace.recordings())), "no DataLoader was used to train")
         return list(self._findings(rounds)) or Passed(
             f"{ranks_phrase(rounds[0].ranks)} have batches to train on"
         )

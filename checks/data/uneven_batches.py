@@ -65,8 +65,7 @@ class UnevenBatches(HangCheck):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
         values = ranks.values("uneven")
-        if replicas_differ(ranks):
-            raise NotMeasured("replicas differ (DD206)")
+        self.require(not replicas_differ(ranks), "replicas differ (DD206)")
         if any(value["ran"] is None for value in values.values()):
             raise NotMeasured("all_reduce does not count the ranks, which Join relies on (DD313)")
         batches = {rank: value["batches"] for rank, value in values.items()}
@@ -97,8 +96,7 @@ class UnevenBatches(HangCheck):
             return self._stalls(ran_out, _counts(ran_out) or drawn)
         evaluated = [shared for shared in evaluation_rounds(recordings) if _meets_in_each_batch(shared)]
         rounds = [shared for shared in (*every, *evaluated) if _counts(shared)]
-        if not rounds:
-            return Skipped("how many batches a pass has cannot be known from the loaders that train")
+        self.require(rounds, "how many batches a pass has cannot be known from the loaders that train")
         if not any(map(_communicates, recordings.values())):
             raise NotMeasured("ranks do not wait for each other in training steps")
         return [
@@ -108,8 +106,7 @@ class UnevenBatches(HangCheck):
     def _before_the_first_update(self, recordings: dict[int, Recording]) -> Judgement:
         """Of a run that stopped there: ranks without a single batch leave the others in their first backward."""
         rounds = [shared for shared in begun_rounds(recordings) if _some_have_none(shared)]
-        if not rounds:
-            raise NotMeasured("no optimizer took a step")
+        self.require(rounds, "no optimizer took a step")
         return [self._stalls(shared, _counts(shared)) for shared, _ in by_loader(rounds, _some_have_none)]
 
     @reports(OutOfBatches)

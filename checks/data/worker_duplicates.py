@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.text import by_state, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, by_key, of_loader, on_each_rank
@@ -45,8 +45,7 @@ class WorkerDuplicates(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         passes = on_each_rank(trace.training(), _with_workers)
-        if not passes:
-            return Skipped("no training pass has more than one worker")
+        self.require(passes, "no training pass has more than one worker")
         loader, pass_ = passes[0][1]
         return [
             *map(self._samples, _of_loaders(passes, _repeat)),

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Judgement, Kind, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.text import listing
 
@@ -31,8 +31,7 @@ class ClockSkew(Check):
     title = "the hosts' clocks agree"
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        if len(ranks.nodes) < 2:
-            return Skipped("the job has one host")
+        self.require(len(ranks.nodes) >= 2, "the job has one host")
         late = [node for node in ranks.nodes if abs(node.skew) >= LIMIT]
         if not late:
             return Passed(f"the clocks of {len(ranks.nodes)} hosts differ by less than {LIMIT:.0f} s")

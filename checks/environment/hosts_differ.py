@@ -1,6 +1,6 @@
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.nodes.facts import NodeFacts
 from ddpdoctor.text import listing, quote
@@ -37,8 +37,7 @@ class HostsDiffer(Check):
     title = "the hosts have the same script and settings"
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        if len(ranks.nodes) < 2:
-            return Skipped("the job has one host")
+        self.require(len(ranks.nodes) >= 2, "the job has one host")
         nodes = ranks.nodes
         differences = (self._files, self._variables, self._gpus, self._numa_nodes)
         return [finding for differ in differences for finding in differ(nodes)] or Passed(

@@ -3,7 +3,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.failures import Message
 from ddpdoctor.program.handlers import is_caught
 from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked
@@ -91,8 +91,7 @@ class SharedPathRace(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        if len(recordings) < 2:
-            return Skipped("needs at least two ranks")
+        self.require(len(recordings) >= 2, "needs at least two ranks")
         late, order, intended = raised_as(trace, *_TOO_LATE), HappensBefore(recordings), _intended(recordings)
         asked = _asked_then_made(recordings, order, intended)
         asking = {made.path: ranks for made, ranks in asked}

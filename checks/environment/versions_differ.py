@@ -1,6 +1,6 @@
 from collections.abc import Iterable, Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.nodes.facts import NodeFacts
 from ddpdoctor.text import by_state, ranks_phrase
@@ -39,8 +39,7 @@ class VersionsDiffer(Check):
         if ranks.broken and (finding := self._on_hosts(ranks.nodes)):
             return finding
         values = ranks.values("variables")
-        if len(values) == 1:
-            return Skipped("needs at least two ranks")
+        self.require(len(values) != 1, "needs at least two ranks")
         versions = {rank: value["versions"] for rank, value in values.items()}
         names = [name for name in versions[0] if len({known[name] for known in versions.values()}) > 1]
         if names:

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.training import GatheredForMetrics
 from ddpdoctor.text import plural
@@ -39,8 +39,7 @@ class PaddedEvaluation(Check):
         rounds = [
             shared for shared in evaluation_rounds(trace.training_of_several()) if shared.loader.samples
         ]
-        if not rounds:
-            return Skipped("ranks do not evaluate over a DataLoader together")
+        self.require(rounds, "ranks do not evaluate over a DataLoader together")
         return [self._padded(shared, repeats) for shared, repeats in by_loader(rounds, _repeats)] or Passed(
             f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}"
         )

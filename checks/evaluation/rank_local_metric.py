@@ -9,7 +9,7 @@ from math import inf
 from pathlib import PurePath
 from typing import TypeAlias
 
-from ddpdoctor.check import Check, Confidence, Finding, Judgement, Kind, Passed, Skipped, Subject, Where
+from ddpdoctor.check import Check, Confidence, Finding, Judgement, Kind, Passed, Subject, Where
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.recorder.events.training import Collective, Forward
@@ -71,11 +71,9 @@ class RankLocalMetric(Check):
         recordings = trace.training_of_several()
         rounds = list(evaluation_rounds(recordings))
         by_hand = list(_evaluations_by_hand(recordings))
-        if not rounds and not by_hand:
-            return Skipped("ranks do not evaluate together")
+        self.require(rounds or by_hand, "ranks do not evaluate together")
         divided = [_evaluation(shared) for shared in rounds if _is_divided(shared)] + by_hand
-        if not divided:
-            return Skipped("the evaluation is not divided among the ranks")
+        self.require(divided, "the evaluation is not divided among the ranks")
         return [self._local(evaluation, uses) for evaluation, uses in _gravest(divided)] or Passed(
             "metrics of a part of the samples are exchanged between ranks, or are not used"
         )

@@ -85,9 +85,7 @@ class GpuHardware(Check):
     def examine_host(self, host: Host) -> Judgement:
         if host.gpus.absent:
             return Skipped(host.gpus.absent)
-        used = visibility(host).gpus
-        if not used:
-            return Skipped("no GPU is visible")
+        used = self.require(visibility(host).gpus, "no GPU is visible")
         findings = [finding for gpu in used for finding in self._errors(gpu)]
         if not any(gpu.lost for gpu in used):  # the kernel's log contains the same loss
             findings += self._xids(host, used)

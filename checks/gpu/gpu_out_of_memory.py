@@ -1,6 +1,6 @@
 import re
 
-from ddpdoctor.check import Check, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Judgement, Passed
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -46,8 +46,7 @@ class GpuOutOfMemory(Check):
         raised = raised_as(trace, *self.raises)
         if not raised:
             trace.require_end()
-            if trace.rehearsal or not _on_gpus(trace):
-                return Skipped("no rank used a GPU")
+            self.require(not trace.rehearsal and _on_gpus(trace), "no rank used a GPU")
             return Passed("no rank ran out of GPU memory")
         first = next(iter(raised.values()))
         return self.fail(

@@ -1,7 +1,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep, grouped
@@ -47,8 +47,7 @@ class ClipBeforeSync(Check):
             for update in updates(group)
             for row in _side_by_side(update.steps)
         ]
-        if not rows:
-            raise NotMeasured("no gradient norm was clipped")
+        self.require(rows, "no gradient norm was clipped")
         early = [
             (update.index, row) for update, row in rows if _unequal(row) and _averaged_later(update, row)
         ]

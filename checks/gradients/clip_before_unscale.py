@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, grouped, on_each_rank
@@ -33,8 +33,7 @@ class ClipBeforeUnscale(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         clips = on_each_rank(trace.training(), _with_scaler)
-        if not clips:
-            raise NotMeasured("nothing was clipped while a GradScaler was in use")
+        self.require(clips, "nothing was clipped while a GradScaler was in use")
         scaled = [(rank, clip) for rank, clip in clips if clip.stage == "READY" and clip.scale != 1]
         return list(map(self._scaled, grouped(scaled, lambda pair: pair[1].at))) or Passed(
             f"{plural(len(clips), 'clipping')} came after unscale_"

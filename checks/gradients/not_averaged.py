@@ -51,8 +51,7 @@ class GradientsNotAveraged(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
         values = ranks.values("weights")
-        if replicas_differ(ranks):
-            raise NotMeasured("replicas differ (DD206)")
+        self.require(not replicas_differ(ranks), "replicas differ (DD206)")
         wrong = {rank: value["gradient"] for rank, value in values.items() if value["gradient"]}
         if wrong:
             return self._wrong(wrong)

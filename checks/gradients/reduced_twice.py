@@ -2,7 +2,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Recording, Trace, TrainingStep, by_key, on_each_rank
@@ -58,8 +58,7 @@ class ReducedTwice(Check):
         if not any(recording.wrappers for recording in recordings.values()):
             return self._examine_unwrapped(trace)
         size = trace.world_size or len(recordings)
-        if size < 2:
-            raise NotMeasured("needs at least two ranks")
+        self.require(size >= 2, "needs at least two ranks")
         twice = on_each_rank(recordings, lambda recording: _twice(recording, size))
         lines = by_key(twice, lambda again: again.collective.at)
         calls = Counter(again.collective.at for _, again in twice)
@@ -74,8 +73,7 @@ class ReducedTwice(Check):
             summed |= bool(gradients)
             if gradients and all_are_multiples(gradients, group_size(group)):
                 return self._summed(gradients[0], group, trace)
-        if not summed:
-            raise NotMeasured("nothing was wrapped in DistributedDataParallel")
+        self.require(summed, "nothing was wrapped in DistributedDataParallel")
         return Passed("the script does not sum gradients over ranks without dividing them")
 
     def _summed(self, multiple: Multiple, group: Group, trace: Trace) -> Finding:

@@ -1,7 +1,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import by_state, fold_ranks, plural
 from ddpdoctor.trace import Trace, TrainingStep, by_key
@@ -77,8 +77,7 @@ class UnevenMean(Check):
             return Passed(in_words(trace.exact))
         rows = [_rows(update.steps) for group in replicas(trace) for update in updates(group)]
         compared = list(filter(None, rows))
-        if not compared:
-            raise NotMeasured("no loss was recorded that averages over a count of its elements")
+        self.require(compared, "no loss was recorded that averages over a count of its elements")
         uneven = [(number, loss) for number, row in enumerate(compared) for loss in row if loss.matters]
         uneven.sort(key=lambda pair: (pair[0], -pair[1].ratio))
         # Of each line, the worst of each step.

@@ -53,8 +53,7 @@ class PortInUse(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         port, system = host.launch.master_port, host.system
-        if host.launch.node_rank != 0:
-            return Skipped("rank 0 listens on another node")
+        self.require(host.launch.node_rank == 0, "rank 0 listens on another node")
         if not host.launch.listens_on_master_port:
             return self._named_by_variable(host)
         error = system.try_bind("", port)

@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Recording, Trace, by_key, of_model, on_each_rank
@@ -37,11 +37,9 @@ class BatchnormSmallBatch(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training()
         size = trace.world_size or len(recordings)
-        if size < 2:
-            raise NotMeasured("one rank has the whole batch")
+        self.require(size >= 2, "one rank has the whole batch")
         normalised = on_each_rank(recordings, _normalised)
-        if not normalised:
-            raise NotMeasured("no BatchNorm was in train mode in a forward that was recorded")
+        self.require(normalised, "no BatchNorm was in train mode in a forward that was recorded")
         # The last batch of an epoch may be short; the largest is the one that was asked for.
         normalised.sort(key=lambda pair: -(pair[1].batch or 0))
         largest = by_key(normalised, lambda forward: forward.wrapper)

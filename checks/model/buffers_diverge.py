@@ -72,8 +72,7 @@ class BuffersDiverge(Check):
         changed = [(*pair, names, at) for pair in ended for names, at in _changed(trace, *pair)]
         if changed and not any(_differing(row) for _, row in evaluated):
             return [self._trained(*it) for it in changed]
-        if not evaluated:
-            raise NotMeasured("no two ranks evaluated a model with buffers that are not broadcast")
+        self.require(evaluated, "no two ranks evaluated a model with buffers that are not broadcast")
         unequal = [(wrapper, row) for wrapper, row in evaluated if _differing(row)]
         models = grouped(unequal, lambda pair: pair[0].index)
         return [self._diverge(*evaluations[0]) for evaluations in models] or Passed(

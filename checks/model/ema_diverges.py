@@ -1,7 +1,7 @@
 import math
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import CopyForward
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, grouped, in_turn, of_model, on_each_rank, shown_at
@@ -54,8 +54,7 @@ class EmaDiverges(Check):
                     if _differing(row) and _time(row) <= since and _has_average(group, row)
                 ]
                 findings += [self._differ(group, row) for row in unequal[:1]]
-        if not compared:
-            raise NotMeasured("no two ranks evaluated a copy of the model")
+        self.require(compared, "no two ranks evaluated a copy of the model")
         return findings or Passed(f"copies of the model were equal in {plural(compared, 'evaluation')}")
 
     def _differ(self, group: Group, row: Mapping[int, CopyForward]) -> Finding:

@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Recording, Trace
@@ -41,8 +41,7 @@ class LearningRateScaled(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         groups = [group for group in replicas(trace) if group_size(group) >= ENOUGH]
-        if not groups:
-            return Skipped(f"it matters from {ENOUGH} ranks on")
+        self.require(groups, f"it matters from {ENOUGH} ranks on")
         return [finding for group in groups for finding in self._of_group(group)] or Passed(
             "no optimizer begins with a learning rate that grew with the number of ranks"
         )

@@ -1,7 +1,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import by_state, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep, grouped, of_model, shown_at
@@ -40,8 +40,7 @@ class ModeDiffers(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         compared = [modes for group in replicas(trace) for modes in _modes(group)]
-        if not compared:
-            return Skipped("no wrapped model has a layer that acts by its mode")
+        self.require(compared, "no wrapped model has a layer that acts by its mode")
         unequal = [modes for modes in compared if modes.ranks]
         models = grouped(unequal, lambda modes: (tuple(modes.forwards), modes.wrapper))
         return [self._differ(steps, len(compared)) for steps in models] or Passed(

@@ -2,7 +2,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, NotMeasured, Passed
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, on_each_rank
@@ -36,8 +36,7 @@ class SchedulerSteps(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training()
         counts = {rank: _counts(recording) for rank, recording in recordings.items()}
-        if not any(counts.values()):
-            raise NotMeasured("no scheduler was stepped")
+        self.require(any(counts.values()), "no scheduler was stepped")
         unequal = _unequal(trace, recordings)
         several = _several(recordings, counts, trace.world_size or len(recordings))
         return [

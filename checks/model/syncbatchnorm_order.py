@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.failures import Message
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Conversion
@@ -55,8 +55,7 @@ class SyncbatchnormOrder(Check):
                 f"SyncBatchNorm runs on the CPU on {ranks_phrase(with_victims(trace, raised))}",
                 **raised_by(trace, raised),
             )
-        if not conversions:
-            raise NotMeasured("no layer was converted to SyncBatchNorm")
+        self.require(conversions, "no layer was converted to SyncBatchNorm")
         return Passed("BatchNorm was converted before the wrap")
 
     def _late(self, late: dict[int, Conversion], raised: dict[int, Raised]) -> Finding:

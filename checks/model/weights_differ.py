@@ -2,7 +2,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddpdoctor.blame.wording import verb
-from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, NotMeasured, Passed, Skipped
+from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.group.collective_results import require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.recorder.events.training import Wrapper
@@ -78,8 +78,7 @@ class WeightsDiffer(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         require_right_answers(ranks)
         values = ranks.values("weights")
-        if len(values) == 1:
-            return Skipped("needs at least two ranks")
+        self.require(len(values) != 1, "needs at least two ranks")
         unequal = {rank: value["difference"] for rank, value in values.items() if value["difference"]}
         if unequal:
             return self._differ_in_group(unequal)
@@ -111,14 +110,12 @@ class WeightsDiffer(Check):
             compared |= {
                 update.index for update in updates(group) if all(t.after for t in update.taken.values())
             }
-        if not compared and not apart:
-            raise NotMeasured("no step was seen after which weights have to be equal")
+        self.require(compared or apart, "no step was seen after which weights have to be equal")
         return apart or Passed(f"weights are equal to the bit after {plural(len(compared), 'training step')}")
 
     def _examine_trainer(self, trace: Trace) -> Judgement:
         digests, differences = trace.values("weights"), trace.values("difference")
-        if len(digests) == 1:
-            return Skipped("needs at least two ranks")
+        self.require(len(digests) != 1, "needs at least two ranks")
         unequal = {rank: differences[rank] for rank, digest in digests.items() if digest != digests[0]}
         if unequal:
             return self._differ(unequal, digests)

@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.text import quote, show_variable
@@ -48,8 +48,7 @@ class GlooInterface(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         value = host.environ.get(VARIABLE, "")
-        if not value:
-            return Skipped(f"{VARIABLE} is not set, gloo uses the interface of the hostname")
+        self.require(value, f"{VARIABLE} is not set, gloo uses the interface of the hostname")
         problems = " and ".join(_problems(host, value))
         if not problems:
             return Passed(f"{show_variable(VARIABLE, value)} is usable")

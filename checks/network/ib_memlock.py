@@ -48,12 +48,10 @@ class IbMemlock(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         devices = {port.device for port in host.infiniband}
-        if not devices:
-            return Skipped("this machine has no InfiniBand or RoCE adapter")
+        self.require(devices, "this machine has no InfiniBand or RoCE adapter")
         if host.launch.backend != "nccl":
             return Skipped(f"the backend is {host.launch.backend}, which does not use InfiniBand")
-        if is_on(nccl_setting(host, "NCCL_IB_DISABLE")):
-            return Skipped("NCCL_IB_DISABLE is set")
+        self.require(not is_on(nccl_setting(host, "NCCL_IB_DISABLE")), "NCCL_IB_DISABLE is set")
         soft, hard = host.system.rlimit("MEMLOCK")
         if soft == -1 or soft >= ENOUGH:
             return Passed(f"locked memory is {'unlimited' if soft == -1 else f'limited to {size(soft)}'}")

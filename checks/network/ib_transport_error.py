@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Role
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl_settings import NameList, is_on, nccl_setting
@@ -55,10 +55,8 @@ class IbTransportError(Check):
     raises = (_COMPLETION, _EVENT, _OVER_LIBFABRIC)
 
     def examine_host(self, host: Host) -> Judgement:
-        if not host.infiniband:
-            return Skipped("this machine has no InfiniBand or RoCE adapter")
-        if is_on(nccl_setting(host, "NCCL_IB_DISABLE")):
-            return Skipped("NCCL_IB_DISABLE is set")
+        self.require(host.infiniband, "this machine has no InfiniBand or RoCE adapter")
+        self.require(not is_on(nccl_setting(host, "NCCL_IB_DISABLE")), "NCCL_IB_DISABLE is set")
         ports = _allowed(host)
         active = [port for port in ports if port.active]
         findings = []

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.text import listing
 
@@ -30,8 +30,7 @@ class MtuDiffers(Check):
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         known = [node for node in ranks.nodes if node.mtu]
-        if len(known) < 2:
-            return Skipped("the job has one host, or the MTU of its interfaces is not known")
+        self.require(len(known) >= 2, "the job has one host, or the MTU of its interfaces is not known")
         hosts: dict[int, list[str]] = {}
         for node in known:
             hosts.setdefault(node.mtu, []).append(node.host)

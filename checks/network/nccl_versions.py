@@ -1,7 +1,7 @@
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.text import quote
@@ -53,8 +53,7 @@ class NcclVersions(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         wheels = {name: version for name in _WHEELS if (version := host.system.installed(name))}
-        if not wheels:
-            return Skipped("torch was installed without NCCL's wheel")
+        self.require(wheels, "torch was installed without NCCL's wheel")
         if len(set(wheels.values())) > 1:
             return self._several_wheels(wheels)
         version = next(iter(wheels.values()))

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Confidence, Finding, Judgement, NotMeasured, Passed, Skipped
+from ddpdoctor.check import Check, Confidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.recorder.events.training import Wrapper
@@ -49,8 +49,7 @@ class FindUnusedUnneeded(Check):
         recordings = trace.training()
         trace.require_end()
         searching = [wrapper for wrapper in next(iter(recordings.values())).wrappers if _searches(wrapper)]
-        if not searching:
-            return Skipped("no wrapper searches for unused parameters")
+        self.require(searching, "no wrapper searches for unused parameters")
         unused = [
             (wrapper, [_unused(recording, wrapper.index) for recording in recordings.values()])
             for wrapper in searching

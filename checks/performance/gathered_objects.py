@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.recorder.patches.calls import GatheredObject
 from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Trace, by_line, on_each_rank, on_ranks
@@ -37,8 +37,7 @@ class GatheredObjects(Check):
         recordings = trace.recordings()
         ranks = trace.world_size or len(recordings)
         gathered = on_each_rank(recordings, lambda recording: recording.events(GatheredObject))
-        if not gathered:
-            return Skipped("no large object was gathered on all ranks")
+        self.require(gathered, "no large object was gathered on all ranks")
         much = ((rank, object_) for rank, object_ in gathered if object_.bytes * ranks >= MUCH)
         lines = [self._much(of_line, ranks) for of_line in by_line(much)]
         most = max(object_.bytes for _, object_ in gathered)

@@ -1,7 +1,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Where
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Trace, grouped, on_each_rank
 from ddpdoctor.trace.new_groups import groups_made
@@ -38,8 +38,7 @@ class GroupsForEachRank(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         ranks = trace.world_size or len(recordings)
-        if ranks < ENOUGH:
-            return Skipped(f"it matters from {ENOUGH} ranks on")
+        self.require(ranks >= ENOUGH, f"it matters from {ENOUGH} ranks on")
         lines = grouped(on_each_rank(recordings, groups_made), lambda made: made[1].at)
         counts = [(of_line[0][1].at, Counter(rank for rank, _ in of_line)) for of_line in lines]
         often = [(at, calls) for at, calls in counts if max(calls.values()) >= ranks]

@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.files import LogWriter
 from ddpdoctor.text import plural, quote, ranks_phrase
 from ddpdoctor.trace import Trace, by_first_line, by_key, on_each_rank
@@ -43,8 +43,7 @@ class LoggingOnEveryRank(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         opened = on_each_rank(trace.recordings_of_several(), lambda recording: recording.events(LogWriter))
-        if not opened:
-            return Skipped("no logger was opened")
+        self.require(opened, "no logger was opened")
         targets = by_key(opened, lambda writer: (writer.kind, writer.target))
         shared = {next(iter(writers.values())).target: writers for writers in targets if len(writers) > 1}
         lines = by_first_line(shared, lambda writer: (writer.at, writer.kind))

@@ -1,6 +1,6 @@
 from collections.abc import Callable
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, NotMeasured, Passed, Where
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Where
 from ddpdoctor.recorder.events.training import Progress
 from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.drift import Drift, courses_of, drifts_of
@@ -46,13 +46,10 @@ class RunDrifts(Check):
     title = "pace, memory and losses of a long run stay as they are"
 
     def examine_run(self, trace: Trace) -> Judgement:
-        if trace.rehearsal:
-            raise NotMeasured("a rehearsal shows nothing of speed")
+        self.require(not trace.rehearsal, "a rehearsal shows nothing of speed")
         recordings = trace.training()
         told = {rank: recording.events(Progress) for rank, recording in recordings.items()}
-        courses = courses_of(told)
-        if not courses:
-            raise NotMeasured("the run was too short to change")
+        courses = self.require(courses_of(told), "the run was too short to change")
         drifts = drifts_of(courses, told, {rank: recording.saves for rank, recording in recordings.items()})
         return [self._changed(drift, recordings[drift.ranks[0]]) for drift in drifts] or Passed(
             "pace, memory and losses stay as they are"

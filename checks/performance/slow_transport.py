@@ -2,7 +2,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeAlias
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log
 from ddpdoctor.nodes.links import Link
@@ -62,8 +62,7 @@ class SlowTransport(Check):
     measurements = ("collectives", "transport")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        if len(ranks.ranks) == 1:
-            return Skipped("needs at least two ranks")
+        self.require(len(ranks.ranks) != 1, "needs at least two ranks")
         return self._hosts(ranks) or self._ranks(ranks)
 
     def _hosts(self, ranks: GroupRecord) -> Finding | None:

@@ -1,6 +1,6 @@
 from collections import Counter
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep
@@ -48,8 +48,7 @@ class SyncEveryMicrobatch(Check):
         recordings = trace.training_of_several()
         recording = next(iter(recordings.values()))
         updates = [step for step in recording.steps if step.backwards and _is_plain(step)]
-        if not updates:
-            raise NotMeasured("no update followed a backward, except inside of an optimizer")
+        self.require(updates, "no update followed a backward, except inside of an optimizer")
         often = [times for step in updates if (times := _several_times(step))]
         if len(often) < 2 or len(often) < _SHARE * len(updates):
             return Passed(
