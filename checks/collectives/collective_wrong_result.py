@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Evidence, Judgement, Passed
 from ddpdoctor.group.collective_results import Wrong, wrong_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.text import plural, ranks_phrase, size
@@ -41,7 +41,12 @@ class CollectiveWrongResult(Check):
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         wrong = wrong_answers(ranks)
         if wrong:
-            return self._wrong_results(wrong)
+            more = f", and {plural(len(wrong) - 1, 'other case')}" if len(wrong) > 1 else ""
+            return self.fail(
+                _headline(wrong[0]) + more,
+                ranks=tuple(sorted({rank for case in wrong for rank in case.elements})),
+                evidence=tuple(evidence for case in wrong[:_MOST_CASES] for evidence in _evidence(case)),
+            )
         rows = next(iter(ranks.values("collectives").values()))["rows"]
         supported = {row["op"] for row in rows if not row.get("unsupported")}
         self.require(supported, f"{ranks.backend} supports none of the operations")
@@ -54,14 +59,6 @@ class CollectiveWrongResult(Check):
                 for row in rows
                 if row.get("unsupported")
             ),
-        )
-
-    def _wrong_results(self, wrong: list[Wrong]) -> Finding:
-        more = f", and {plural(len(wrong) - 1, 'other case')}" if len(wrong) > 1 else ""
-        return self.fail(
-            _headline(wrong[0]) + more,
-            ranks=tuple(sorted({rank for case in wrong for rank in case.elements})),
-            evidence=tuple(evidence for case in wrong[:_MOST_CASES] for evidence in _evidence(case)),
         )
 
 

@@ -194,7 +194,15 @@ class LibraryError(Check):
         warning = log.first("CCL WARN")
         if warning is None or log.training or log.failed:
             return NOT_IN_OUTPUT
-        return self._remark(warning)
+        harmless = says(warning.text, Says.HARMLESS)
+        return self.info(
+            f"{_library(warning.text)} warned: {quote(_text_of(warning.text))}",
+            why="Successful jobs print this line, too: NCCL falls back."
+            if harmless
+            else "It is a consequence of an earlier failure, in a part of the output that is not here.",
+            fix="keep the output of every rank from its beginning: torchrun --log-dir logs --tee 3 ...",
+            **log_fields(warning, role=Role.UNKNOWN),
+        )
 
     def _reported(self, text: str, meaning: str, fix: str, details: dict[str, Any]) -> Finding:
         where = f" on {ranks_phrase(details['ranks'])}" if details["ranks"] else ""
@@ -204,17 +212,6 @@ class LibraryError(Check):
             fix=fix,
             confidence=Confidence.LIKELY,
             **details,
-        )
-
-    def _remark(self, line: Line) -> Finding:
-        harmless = says(line.text, Says.HARMLESS)
-        return self.info(
-            f"{_library(line.text)} warned: {quote(_text_of(line.text))}",
-            why="Successful jobs print this line, too: NCCL falls back."
-            if harmless
-            else "It is a consequence of an earlier failure, in a part of the output that is not here.",
-            fix="keep the output of every rank from its beginning: torchrun --log-dir logs --tee 3 ...",
-            **log_fields(line, role=Role.UNKNOWN),
         )
 
 

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from itertools import takewhile
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.training import DrawnBetween, Forward
 from ddpdoctor.text import plural, ranks_phrase
@@ -70,21 +70,6 @@ class DataNotSharded(Check):
             numbered = [shared for shared in rounds if shared.indices is not None]
             self.require(numbered, "the training data is a stream, or ranks loop over it in different places")
             return Passed(_passed(numbered[0]))
-        return self._of_steps(recordings)
-
-    def _draws(self, shared: SharedPass, order: str) -> Finding:
-        name = next((sampler.name for sampler in shared.samplers.values()), "none")
-        indices = shared.indices or {}
-        samples = len(set(indices[shared.ranks[0]]))
-        return self.fail(
-            f"{ranks_phrase(shared.ranks)} all train on the same {plural(samples, 'sample')} of "
-            f"{shared.loader.dataset}, in {order}",
-            **shared.fields(
-                indices, lambda shard: f"sampler {name}, draws {', '.join(map(str, shard[:6]))}, ..."
-            ),
-        )
-
-    def _of_steps(self, recordings: Mapping[int, Recording]) -> Judgement:
         for group in groups(recordings):
             members = {rank: recordings[rank] for rank in group}
             rows = [row for _, row in training_steps(members)]
@@ -98,19 +83,28 @@ class DataNotSharded(Check):
                 seed = shared_seed(members, _drawn_from(members), first.time)
                 script = next(iter(members.values())).script
                 seeded = seed.at if seed else generator_seed(first.at, script) if first.at else None
-                return self._feeds(group, len(alike), first, seeded, since=len(pairs) - len(alike))
+                steps = len(alike)
+                since = len(pairs) - len(alike)
+                when = f", after {since} with different inputs" if since else ""
+                return self.fail(
+                    f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps{when}",
+                    ranks=group,
+                    where=seeded or first.at,
+                    evidence=(Evidence(f"first input {first.input}", group), *shown_at("fed", first.at)),
+                )
             return Passed(f"{ranks_phrase(group)} feed different inputs")
         return Skipped("no DataLoader was used, and too few inputs were recorded")
 
-    def _feeds(
-        self, group: tuple[int, ...], steps: int, forward: Forward, seeded: Where | None, *, since: int
-    ) -> Finding:
-        when = f", after {since} with different inputs" if since else ""
+    def _draws(self, shared: SharedPass, order: str) -> Finding:
+        name = next((sampler.name for sampler in shared.samplers.values()), "none")
+        indices = shared.indices or {}
+        samples = len(set(indices[shared.ranks[0]]))
         return self.fail(
-            f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps{when}",
-            ranks=group,
-            where=seeded or forward.at,
-            evidence=(Evidence(f"first input {forward.input}", group), *shown_at("fed", forward.at)),
+            f"{ranks_phrase(shared.ranks)} all train on the same {plural(samples, 'sample')} of "
+            f"{shared.loader.dataset}, in {order}",
+            **shared.fields(
+                indices, lambda shard: f"sampler {name}, draws {', '.join(map(str, shard[:6]))}, ..."
+            ),
         )
 
 

@@ -73,7 +73,10 @@ class ShardsOverlap(Check):
         recordings = trace.training_of_several()
         rounds = [shared for shared in training_rounds(recordings) if shared.indices is not None]
         if not any(recording.training_passes for recording in recordings.values()):
-            return self._without_loader(recordings)
+            findings = [
+                self._of_group({rank: recordings[rank] for rank in group}) for group in groups(recordings)
+            ]
+            return [*filter(None, findings)] or Passed("no batches of one rank were seen on another one")
         self.require(rounds, "no DataLoader whose samples have numbers was used to train")
         drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())
         return [finding for _, finding in by_loader(rounds, self._shared)] or Passed(
@@ -119,12 +122,6 @@ class ShardsOverlap(Check):
             f"{shared.loader.dataset} they draw first",
             **_fields(shared, evidence, draw),
         )
-
-    def _without_loader(self, recordings: Mapping[int, Recording]) -> Judgement:
-        findings = [
-            self._of_group({rank: recordings[rank] for rank in group}) for group in groups(recordings)
-        ]
-        return [*filter(None, findings)] or Passed("no batches of one rank were seen on another one")
 
     def _of_group(self, members: Mapping[int, Recording]) -> Finding | None:
         """What ranks share that cut their batches out of the data by hand."""

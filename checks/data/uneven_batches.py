@@ -75,7 +75,21 @@ class UnevenBatches(HangCheck):
         short = {rank: value["ran"] for rank, value in values.items() if value["ran"] != batches[rank]}
         different = [rank for rank, value in values.items() if value["difference"]]
         if short or different:
-            return self._join_fails(short, different, batches)
+            if short:
+                rank, ran = next(iter(short.items()))
+                headline = f"rank {rank} ran {ran} of its {batches[rank]} batches under Join"
+            else:
+                headline = (
+                    f"the weights of {ranks_phrase(different)} differ from rank 0's after training under Join"
+                )
+            return self.fail(
+                headline,
+                why="Join lets ranks that have run out of batches take part in the collectives of the others, "
+                "and then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
+                fix="sampler = DistributedSampler(dataset, drop_last=True)    # as many batches on every rank",
+                ranks=tuple(short or different),
+                evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
+            )
         return Passed(_passed(stall, batches))
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -152,23 +166,6 @@ class UnevenBatches(HangCheck):
             )
             | {"ranks": tuple(short)},
             confidence=Confidence.LIKELY if cut else Confidence.CERTAIN,
-        )
-
-    def _join_fails(self, short: dict[int, int], different: list[int], batches: dict[int, int]) -> Finding:
-        if short:
-            rank, ran = next(iter(short.items()))
-            headline = f"rank {rank} ran {ran} of its {batches[rank]} batches under Join"
-        else:
-            headline = (
-                f"the weights of {ranks_phrase(different)} differ from rank 0's after training under Join"
-            )
-        return self.fail(
-            headline,
-            why="Join lets ranks that have run out of batches take part in the collectives of the others, "
-            "and then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
-            fix="sampler = DistributedSampler(dataset, drop_last=True)    # as many batches on every rank",
-            ranks=tuple(short or different),
-            evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
         )
 
 

@@ -86,7 +86,17 @@ class HostMemory(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         slurm = trace.slurm
         if slurm is None or slurm.state != "OUT_OF_MEMORY":
-            return self._killed_in_run(trace)
+            killed = tuple(rank.rank for rank in trace.ranks if rank.killed_by == signal.SIGKILL)
+            if not trace.broken or not trace.oom_kills or not killed:
+                return Passed("the out-of-memory killer ended no rank")
+            others = tuple(rank.rank for rank in trace.ranks if rank.rank not in killed)
+            return self.fail(
+                f"{who(killed)} {verb(killed, 'was', 'were')} killed by the kernel's out-of-memory killer",
+                why="The job reached the memory limit of its control group, or the machine had no memory left."
+                + consequences(others),
+                ranks=killed,
+                confidence=Confidence.LIKELY,  # the count is of all processes in the control group
+            )
         limit = f" (limit {slurm.limit})" if slurm.limit else ""
         most = " The named task used the most." if slurm.task else ""
         return self.fail(
@@ -96,19 +106,6 @@ class HostMemory(Check):
             fix="srun --mem 64G ...    # or fewer tasks or DataLoader workers on each host\n"
             "sacct -j JOB --format=JobID,State,ReqMem,MaxRSS,MaxRSSTask,MaxRSSNode",
             ranks=slurm.ranks,
-        )
-
-    def _killed_in_run(self, trace: Trace) -> Judgement:
-        killed = tuple(rank.rank for rank in trace.ranks if rank.killed_by == signal.SIGKILL)
-        if not trace.broken or not trace.oom_kills or not killed:
-            return Passed("the out-of-memory killer ended no rank")
-        others = tuple(rank.rank for rank in trace.ranks if rank.rank not in killed)
-        return self.fail(
-            f"{who(killed)} {verb(killed, 'was', 'were')} killed by the kernel's out-of-memory killer",
-            why="The job reached the memory limit of its control group, or the machine had no memory left."
-            + consequences(others),
-            ranks=killed,
-            confidence=Confidence.LIKELY,  # the count is of all processes in the control group
         )
 
     def examine_log(self, log: Log) -> Judgement:

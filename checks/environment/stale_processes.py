@@ -1,7 +1,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Evidence, Judgement, NotMeasured, Passed
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Process
@@ -45,7 +45,17 @@ class StaleProcesses(Check):
         left = [process for process in _orphans(host.processes) if not _only_holds_port(host, process, gpus)]
         if not left:
             return Passed("no worker of an earlier run is left")
-        return self._stale(left, gpus)
+        holders = [process for process in left if process.pid in gpus]
+        pids = " ".join(str(process.pid) for process in left)
+        held = sorted({index for process in holders for index in gpus[process.pid]})
+        verb = "are" if len(left) > 1 else "is"
+        report = self.fail if holders else self.warn
+        return report(
+            f"{plural(len(left), 'process')} of a run whose launcher is gone {verb} still alive"
+            + (f" on GPU {', '.join(map(str, held))}" if holders else ""),
+            fix=f"kill {pids}     # then kill -9 those that are still there",
+            evidence=tuple(Evidence(_describe(process, gpus)) for process in left),
+        )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.stage is not Stage.END:
@@ -58,19 +68,6 @@ class StaleProcesses(Check):
             "After a job they hold ports and memory. ddpdoctor killed those of the live group.",
             fix="look for it: sitecustomize, a .pth file in site-packages, a profiler or an agent",
             evidence=tuple(Evidence(process) for process in ranks.left_behind),
-        )
-
-    def _stale(self, left: Sequence[Process], gpus: Mapping[int, list[int]]) -> Finding:
-        holders = [process for process in left if process.pid in gpus]
-        pids = " ".join(str(process.pid) for process in left)
-        held = sorted({index for process in holders for index in gpus[process.pid]})
-        verb = "are" if len(left) > 1 else "is"
-        report = self.fail if holders else self.warn
-        return report(
-            f"{plural(len(left), 'process')} of a run whose launcher is gone {verb} still alive"
-            + (f" on GPU {', '.join(map(str, held))}" if holders else ""),
-            fix=f"kill {pids}     # then kill -9 those that are still there",
-            evidence=tuple(Evidence(_describe(process, gpus)) for process in left),
         )
 
 

@@ -92,7 +92,13 @@ class EveryRankOnGpu0(Check):
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_OUT_OF_MEMORY)
         if reason and (others := _ranks_beside(log, reason)):
-            return self._in_message(reason, others)
+            gpu = reason.match["gpu"]
+            return self.fail(
+                f"GPU {gpu} ran out of memory, and {plural(len(others), 'other process')} of the job "
+                f"{'holds' if len(others) == 1 else 'hold'} memory there",
+                confidence=Confidence.LIKELY,
+                **log_fields(reason),
+            )
         if crowded := _crowded(log):
             return self._all_on_one(crowded)
         gpus: dict[int, set[int]] = {}
@@ -124,15 +130,6 @@ class EveryRankOnGpu0(Check):
             "nvidia-smi     # when the job is over: a process that still holds memory is of an earlier run",
             confidence=Confidence.LIKELY,
             **details,
-        )
-
-    def _in_message(self, reason: Reason, others: Sequence[int]) -> Finding:
-        gpu = reason.match["gpu"]
-        return self.fail(
-            f"GPU {gpu} ran out of memory, and {plural(len(others), 'other process')} of the job "
-            f"{'holds' if len(others) == 1 else 'hold'} memory there",
-            confidence=Confidence.LIKELY,
-            **log_fields(reason),
         )
 
 

@@ -1,5 +1,3 @@
-from collections.abc import Mapping
-
 from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility, visible_gpus
@@ -7,7 +5,7 @@ from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.text import plural, ranks_phrase, show_value
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.gpus import Place, places, ranks_of_host, shared
+from ddpdoctor.trace.gpus import places, ranks_of_host, shared
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
 
 _DUPLICATE = r"Duplicate GPU detected ?: rank (\d+) and rank (\d+) both on (?:CUDA )?device (\w+)"
@@ -63,19 +61,18 @@ class MoreRanksThanGpus(Check):
         for ranks in shared(by_rank):
             first = by_rank[ranks[0]]
             if first.device.visible < ranks_of_host(by_rank, first.host):
-                return self._share(ranks, by_rank)
+                device = by_rank[ranks[0]].device
+                return self.fail(
+                    f"{ranks_phrase(ranks)} share GPU {by_rank[ranks[0]].gpu[1]}: {plural(len(by_rank), 'rank')} on "
+                    f"{plural(device.visible, 'visible GPU')}",
+                    ranks=ranks,
+                    where=device.at,
+                    evidence=(
+                        Evidence(f"cuda:{device.index}, of {plural(device.visible, 'visible GPU')}", ranks),
+                    ),
+                )
         return Passed(
             f"{plural(len(by_rank), 'rank')} on {plural(len({place.gpu for place in by_rank.values()}), 'GPU')}"
-        )
-
-    def _share(self, ranks: tuple[int, ...], by_rank: Mapping[int, Place]) -> Finding:
-        device = by_rank[ranks[0]].device
-        return self.fail(
-            f"{ranks_phrase(ranks)} share GPU {by_rank[ranks[0]].gpu[1]}: {plural(len(by_rank), 'rank')} on "
-            f"{plural(device.visible, 'visible GPU')}",
-            ranks=ranks,
-            where=device.at,
-            evidence=(Evidence(f"cuda:{device.index}, of {plural(device.visible, 'visible GPU')}", ranks),),
         )
 
     def examine_log(self, log: Log) -> Judgement:

@@ -1,10 +1,9 @@
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, NotMeasured, Passed, Skipped
 from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.recorder.events.updates import Exact, HookedGradient
+from ddpdoctor.recorder.events.updates import HookedGradient
 from ddpdoctor.text import by_state, ranks_phrase
 from ddpdoctor.trace import Trace, grouped, of_model
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, in_words, multiples, numbers, proof
@@ -54,7 +53,20 @@ class GradientsNotAveraged(Check):
         self.require(not replicas_differ(ranks), "replicas differ (DD206)")
         wrong = {rank: value["gradient"] for rank, value in values.items() if value["gradient"]}
         if wrong:
-            return self._wrong(wrong)
+            first = next(iter(wrong.values()))
+            return self.fail(
+                f"DDP's gradient of {first['tensor']} element {first['element']} is {first['got']:.6g} on "
+                f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
+                fix=REINSTALL_TORCH,
+                ranks=tuple(wrong),
+                evidence=by_state(
+                    wrong,
+                    lambda value: (
+                        f"{value['tensor']} element {value['element']}: {value['got']:.9g}, "
+                        f"expected {value['expected']:.9g}"
+                    ),
+                ),
+            )
         return Passed("DDP's gradients are those of one process on the concatenated batch")
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -74,25 +86,6 @@ class GradientsNotAveraged(Check):
             raise NotMeasured("only --exact runs the script again in one process")
         if exact.refused:
             return Skipped(exact.refused)
-        return self._not_that_of_one_process(exact, trace)
-
-    def _hook(self, multiple: Multiple, times: str, group: Group, trace: Trace) -> Finding:
-        size, wrapper = group_size(group), next(iter(group.values())).wrappers[multiple.first.wrapper or 0]
-        return self.fail(
-            f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",
-            ranks=tuple(group),
-            where=wrapper.hooked_at,
-            evidence=(
-                *by_state(
-                    multiple.beside(group), lambda it: f"{numbers(it.given)} of {it.key}, given to the hook"
-                ),
-                Evidence(f"{numbers(multiple.first.got)} after the backward, {times} the mean"),
-                *proof(trace.exact),
-            ),
-            about=of_model(wrapper),
-        )
-
-    def _not_that_of_one_process(self, exact: Exact, trace: Trace) -> Finding:
         recordings = trace.training()
         first = next(iter(recordings.values())).steps[0]
         return self.fail(
@@ -108,20 +101,20 @@ class GradientsNotAveraged(Check):
             ),
         )
 
-    def _wrong(self, wrong: Mapping[int, Mapping[str, Any]]) -> Finding:
-        first = next(iter(wrong.values()))
+    def _hook(self, multiple: Multiple, times: str, group: Group, trace: Trace) -> Finding:
+        size, wrapper = group_size(group), next(iter(group.values())).wrappers[multiple.first.wrapper or 0]
         return self.fail(
-            f"DDP's gradient of {first['tensor']} element {first['element']} is {first['got']:.6g} on "
-            f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
-            fix=REINSTALL_TORCH,
-            ranks=tuple(wrong),
-            evidence=by_state(
-                wrong,
-                lambda value: (
-                    f"{value['tensor']} element {value['element']}: {value['got']:.9g}, "
-                    f"expected {value['expected']:.9g}"
+            f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",
+            ranks=tuple(group),
+            where=wrapper.hooked_at,
+            evidence=(
+                *by_state(
+                    multiple.beside(group), lambda it: f"{numbers(it.given)} of {it.key}, given to the hook"
                 ),
+                Evidence(f"{numbers(multiple.first.got)} after the backward, {times} the mean"),
+                *proof(trace.exact),
             ),
+            about=of_model(wrapper),
         )
 
 

@@ -56,7 +56,14 @@ class ReducedTwice(Check):
             return Passed(in_words(trace.exact))
         recordings = trace.training()
         if not any(recording.wrappers for recording in recordings.values()):
-            return self._examine_unwrapped(trace)
+            summed = False
+            for group in replicas(trace):
+                gradients = list(multiples(group, wrapped=False))
+                summed |= bool(gradients)
+                if gradients and all_are_multiples(gradients, group_size(group)):
+                    return self._summed(gradients[0], group, trace)
+            self.require(summed, "nothing was wrapped in DistributedDataParallel")
+            return Passed("the script does not sum gradients over ranks without dividing them")
         size = trace.world_size or len(recordings)
         self.require(size >= 2, "needs at least two ranks")
         twice = on_each_rank(recordings, lambda recording: _twice(recording, size))
@@ -65,16 +72,6 @@ class ReducedTwice(Check):
         return [self._again(of_line, calls, size, trace) for of_line in lines] or Passed(
             "the script sums no gradient that DistributedDataParallel has averaged"
         )
-
-    def _examine_unwrapped(self, trace: Trace) -> Judgement:
-        summed = False
-        for group in replicas(trace):
-            gradients = list(multiples(group, wrapped=False))
-            summed |= bool(gradients)
-            if gradients and all_are_multiples(gradients, group_size(group)):
-                return self._summed(gradients[0], group, trace)
-        self.require(summed, "nothing was wrapped in DistributedDataParallel")
-        return Passed("the script does not sum gradients over ranks without dividing them")
 
     def _summed(self, multiple: Multiple, group: Group, trace: Trace) -> Finding:
         size, ranks = group_size(group), tuple(group)

@@ -223,7 +223,14 @@ class KilledBySignal(Check):
             launcher = None
         number = _number(launcher.match["signal"]) if launcher else 0
         if launcher and number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-            return self._launcher_killed(launcher, number, scheduler)
+            texts = _TEXTS.get(number, _UNKNOWN)
+            sender = f", which the scheduler sent: {scheduler.match[0]}" if scheduler else ""
+            return self.fail(
+                f"the launcher was ended by {_name(number)}{sender}",
+                why=f"{texts['why']} The training did not fail; the launcher forwarded the signal to its ranks.",
+                fix=texts["fix"],
+                **log_fields(launcher, *([scheduler] if scheduler else []), role=Role.DEATH),
+            )
         if scheduler:
             words = scheduler.match[0]
             return self.fail(
@@ -265,16 +272,6 @@ class KilledBySignal(Check):
             confidence=Confidence.LIKELY,
             **_TEXTS.get(number, _UNKNOWN),
             **details,
-        )
-
-    def _launcher_killed(self, reason: Reason, number: int, scheduler: Reason | None) -> Finding:
-        texts = _TEXTS.get(number, _UNKNOWN)
-        sender = f", which the scheduler sent: {scheduler.match[0]}" if scheduler else ""
-        return self.fail(
-            f"the launcher was ended by {_name(number)}{sender}",
-            why=f"{texts['why']} The training did not fail; the launcher forwarded the signal to its ranks.",
-            fix=texts["fix"],
-            **log_fields(reason, *([scheduler] if scheduler else []), role=Role.DEATH),
         )
 
 

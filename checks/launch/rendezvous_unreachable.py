@@ -1,6 +1,5 @@
 import ipaddress
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ddpdoctor.blame.tree import show
 from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Role
@@ -134,24 +133,21 @@ class RendezvousUnreachable(Check):
         waiting = {rank.rank: event for rank in trace.ranks if (event := _connecting(rank))}
         sizes = {joined_with(event, "world_size") for event in waiting.values()}
         if trace.timed_out and not trace.out_of_time and sizes == {len(waiting)}:
-            return self._none_joined(waiting)
+            places = {rank: store_place(event) for rank, event in waiting.items()}
+            first, *others = dict.fromkeys(places.values())
+            return self.fail(
+                f"{ranks_phrase(waiting)} connect to {1 + len(others)} different addresses, and none reaches the store"
+                if others
+                else f"{ranks_phrase(waiting)} started, and none of them reaches the store at {first}",
+                why="Rank 0 serves the store on its host, and every rank, also rank 0, connects to the "
+                "given address. That address is not rank 0's host, or another program listens "
+                "there, so init_process_group waits until its timeout, 30 minutes.",
+                ranks=tuple(waiting),
+                where=next(iter(waiting.values())).at,
+                evidence=by_state(places),
+            )
         trace.require_end()
         return Passed(f"{ranks_phrase(trace.recordings())} met")
-
-    def _none_joined(self, waiting: Mapping[int, GroupEvent]) -> Finding:
-        places = {rank: store_place(event) for rank, event in waiting.items()}
-        first, *others = dict.fromkeys(places.values())
-        return self.fail(
-            f"{ranks_phrase(waiting)} connect to {1 + len(others)} different addresses, and none reaches the store"
-            if others
-            else f"{ranks_phrase(waiting)} started, and none of them reaches the store at {first}",
-            why="Rank 0 serves the store on its host, and every rank, also rank 0, connects to the "
-            "given address. That address is not rank 0's host, or another program listens "
-            "there, so init_process_group waits until its timeout, 30 minutes.",
-            ranks=tuple(waiting),
-            where=next(iter(waiting.values())).at,
-            evidence=by_state(places),
-        )
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_CLIENTS, _BARRIER)
@@ -162,22 +158,20 @@ class RendezvousUnreachable(Check):
             )
         reason = log.search(_TIMED_OUT) or log.reason(_STORE_REFUSED, _BARE)
         if reason.match.re.pattern == _STORE_REFUSED and (beat := log.first(_WAS_LOST)):
-            return self._was_lost(log_fields(reason, beat, role=Role.MESSENGER))
+            details = log_fields(reason, beat, role=Role.MESSENGER)
+            return self.fail(
+                "the rendezvous was lost while the job ran: the launcher that serves it ended",
+                why="torchrun on the host of --rdzv-endpoint serves the rendezvous. It ended, was killed, or its host "
+                "cannot be reached any more; the launchers of the other hosts only report that.",
+                fix="read the output of torchrun on that host first: what failed there is the cause\n"
+                "if it has none, check the host: uptime; dmesg -T | tail",
+                **details,
+            )
         groups = reason.match.groupdict()
         headline = "the rendezvous did not answer in time"
         if groups.get("address"):
             headline = f"no store answered at {groups['address']} port {groups['port']}"
         return self.fail(headline, confidence=Confidence.LIKELY, **log_fields(reason))
-
-    def _was_lost(self, details: dict[str, Any]) -> Finding:
-        return self.fail(
-            "the rendezvous was lost while the job ran: the launcher that serves it ended",
-            why="torchrun on the host of --rdzv-endpoint serves the rendezvous. It ended, was killed, or its host "
-            "cannot be reached any more; the launchers of the other hosts only report that.",
-            fix="read the output of torchrun on that host first: what failed there is the cause\n"
-            "if it has none, check the host: uptime; dmesg -T | tail",
-            **details,
-        )
 
 
 def _went_on(log: Log, reason: Reason) -> bool:

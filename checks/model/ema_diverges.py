@@ -44,7 +44,13 @@ class EmaDiverges(Check):
         for group in replicas(trace):
             first = first_difference(group)
             if first and first.before and _took_copy(group, first):
-                return self._copied_back(first)
+                return self.fail(
+                    f"only {ranks_phrase(first.moved)} took the weights of an averaged copy, before step "
+                    f"{first.update.index}",
+                    ranks=first.ranks,
+                    where=first.where,
+                    evidence=(Evidence(f"differ since: {listing(first.keys)}", first.ranks),),
+                )
             since = min(step.time for step in first.update.taken.values()) if first else math.inf
             for rows in _evaluated_together(group):
                 compared += len(rows)
@@ -78,15 +84,6 @@ class EmaDiverges(Check):
                 for key in (weights or unequal)[:4]
             ),
             about=of_model(wrapper),
-        )
-
-    def _copied_back(self, first: Difference) -> Finding:
-        return self.fail(
-            f"only {ranks_phrase(first.moved)} took the weights of an averaged copy, before step "
-            f"{first.update.index}",
-            ranks=first.ranks,
-            where=first.where,
-            evidence=(Evidence(f"differ since: {listing(first.keys)}", first.ranks),),
         )
 
 

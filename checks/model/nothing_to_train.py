@@ -1,8 +1,5 @@
-from collections.abc import Mapping
-
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Judgement, Passed
 from ddpdoctor.failures import Message
-from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.raised import raised_as, raised_by, with_victims
@@ -42,16 +39,15 @@ class NothingToTrain(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            return self._frozen(trace, raised)
+            failed = [
+                wrapper for wrapper in trace.recordings()[next(iter(raised))].wrappers if wrapper.failed
+            ]
+            name, parameters = (failed[-1].module, failed[-1].parameters) if failed else ("a module", ())
+            return self.fail(
+                f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "
+                + ranks_phrase(with_victims(trace, raised))
+                + (f": all {plural(len(parameters), 'parameter')} are frozen" if parameters else ""),
+                **raised_by(trace, raised),
+            )
         trace.wrapped()
         return Passed("every wrapped module has parameters to train")
-
-    def _frozen(self, trace: Trace, raised: Mapping[int, Raised]) -> Finding:
-        failed = [wrapper for wrapper in trace.recordings()[next(iter(raised))].wrappers if wrapper.failed]
-        name, parameters = (failed[-1].module, failed[-1].parameters) if failed else ("a module", ())
-        return self.fail(
-            f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "
-            + ranks_phrase(with_victims(trace, raised))
-            + (f": all {plural(len(parameters), 'parameter')} are frozen" if parameters else ""),
-            **raised_by(trace, raised),
-        )

@@ -81,7 +81,14 @@ class WeightsDiffer(Check):
         self.require(len(values) != 1, "needs at least two ranks")
         unequal = {rank: value["difference"] for rank, value in values.items() if value["difference"]}
         if unequal:
-            return self._differ_in_group(unequal)
+            first = next(iter(unequal.values()))
+            return self.fail(
+                f"the weights of {ranks_phrase(unequal)} differ from rank 0's {first['when']}: "
+                f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
+                fix=REINSTALL_TORCH,
+                ranks=tuple(unequal),
+                evidence=by_state(unequal, lambda value: f"{_shown(value)} ({value['when']})"),
+            )
         return Passed(
             f"DDP makes {len(values)} replicas from different seeds equal to the bit "
             f"({plural(values[0]['tensors'], 'tensor')}), and they stay so"
@@ -118,18 +125,19 @@ class WeightsDiffer(Check):
         self.require(len(digests) != 1, "needs at least two ranks")
         unequal = {rank: differences[rank] for rank, digest in digests.items() if digest != digests[0]}
         if unequal:
-            return self._differ(unequal, digests)
+            return self.fail(
+                f"the weights of {ranks_phrase(unequal)} differ from rank 0's after the training run",
+                why="Every rank started from rank 0's weights and took steps with the same averaged gradients, "
+                "so they have to be equal to the bit. A gradient or a broadcast did not arrive as it was sent, "
+                "or a rank computed a different result from equal numbers.",
+                fix="ddpdoctor check --select group    # shows which collective returns a wrong result",
+                ranks=tuple(unequal),
+                evidence=(
+                    *(Evidence(_shown(value), (rank,)) for rank, value in unequal.items()),
+                    *_digests("weights", digests),
+                ),
+            )
         return Passed(f"after the training run, the weights of {ranks_phrase(digests)} are equal to the bit")
-
-    def _differ_in_group(self, unequal: Mapping[int, Mapping[str, Any]]) -> Finding:
-        first = next(iter(unequal.values()))
-        return self.fail(
-            f"the weights of {ranks_phrase(unequal)} differ from rank 0's {first['when']}: "
-            f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
-            fix=REINSTALL_TORCH,
-            ranks=tuple(unequal),
-            evidence=by_state(unequal, lambda value: f"{_shown(value)} ({value['when']})"),
-        )
 
     def _differ_in_step(self, group: Group, wrapper: Wrapper | None, first: Difference) -> Finding:
         index = first.update.index
@@ -189,20 +197,6 @@ class WeightsDiffer(Check):
             where=next(iter(owners.values())).at,
             evidence=_digests(key, {rank: event.digests[key] for rank, event in row.items()}),
             about=of_model(first.wrapper),
-        )
-
-    def _differ(self, unequal: Mapping[int, Mapping[str, Any] | None], digests: Mapping[int, str]) -> Finding:
-        return self.fail(
-            f"the weights of {ranks_phrase(unequal)} differ from rank 0's after the training run",
-            why="Every rank started from rank 0's weights and took steps with the same averaged gradients, "
-            "so they have to be equal to the bit. A gradient or a broadcast did not arrive as it was sent, "
-            "or a rank computed a different result from equal numbers.",
-            fix="ddpdoctor check --select group    # shows which collective returns a wrong result",
-            ranks=tuple(unequal),
-            evidence=(
-                *(Evidence(_shown(value), (rank,)) for rank, value in unequal.items()),
-                *_digests("weights", digests),
-            ),
         )
 
 

@@ -57,7 +57,21 @@ class NcclInterface(Check):
             return Skipped(f"the backend is {host.launch.backend}, which does not read {VARIABLE}")
         setting = nccl_setting(host, VARIABLE)
         if setting is None or len(setting.value) < 2:  # NCCL ignores a single character
-            return self._chosen_by_nccl(host)
+            choices = (_matching(host.interfaces, names) for names in _PREFERENCES)
+            chosen = next((choice for choice in choices if choice), ())
+            if not chosen:
+                return self.fail(
+                    "no network interface is up with an address",
+                    fix="ip link set lo up",
+                    evidence=_evidence(host),
+                )
+            if host.launch.nnodes > 1 and all(interface.name.startswith(_LOCAL) for interface in chosen):
+                return self.fail(
+                    f"NCCL has only {_names(chosen)} to use, and the job has {host.launch.nnodes} nodes",
+                    fix="docker run --network host ...     # or bring up the interface that leads to the other nodes",
+                    evidence=_evidence(host),
+                )
+            return Passed(f"NCCL chooses {_names(chosen)}")
         matched = _matching(host.interfaces, setting.value)
         if not matched:
             problem = "no network interface that is up"
@@ -85,23 +99,6 @@ class NcclInterface(Check):
         values = log.nccl_values(VARIABLE)
         headline += f" for {show_variable(VARIABLE, values)}" if values else ""
         return self.fail(headline, confidence=confidence, **log_fields(reason, role=role))
-
-    def _chosen_by_nccl(self, host: Host) -> Judgement:
-        choices = (_matching(host.interfaces, names) for names in _PREFERENCES)
-        chosen = next((choice for choice in choices if choice), ())
-        if not chosen:
-            return self.fail(
-                "no network interface is up with an address",
-                fix="ip link set lo up",
-                evidence=_evidence(host),
-            )
-        if host.launch.nnodes > 1 and all(interface.name.startswith(_LOCAL) for interface in chosen):
-            return self.fail(
-                f"NCCL has only {_names(chosen)} to use, and the job has {host.launch.nnodes} nodes",
-                fix="docker run --network host ...     # or bring up the interface that leads to the other nodes",
-                evidence=_evidence(host),
-            )
-        return Passed(f"NCCL chooses {_names(chosen)}")
 
 
 def _matching(interfaces: Sequence[Interface], names: str) -> tuple[Interface, ...]:

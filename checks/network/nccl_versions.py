@@ -55,7 +55,13 @@ class NcclVersions(Check):
         wheels = {name: version for name in _WHEELS if (version := host.system.installed(name))}
         self.require(wheels, "torch was installed without NCCL's wheel")
         if len(set(wheels.values())) > 1:
-            return self._several_wheels(wheels)
+            shown = " and ".join(f"{name} {version}" for name, version in wheels.items())
+            return self.warn(
+                f"{shown} are installed, and share one file",
+                why="The wheels write the same file, nvidia/nccl/lib/libnccl.so.2. The one that was installed last is "
+                "loaded, and may lack a symbol that torch needs.",
+                evidence=tuple(Evidence(f"{name} {version}") for name, version in wheels.items()),
+            )
         version = next(iter(wheels.values()))
         others: dict[str, list[_Copy]] = {}
         for copy in _copies(host):
@@ -79,15 +85,6 @@ class NcclVersions(Check):
             return NOT_IN_OUTPUT
         headline = f"ranks loaded NCCL {' and '.join(sorted(by_version))}"
         return self.fail(headline, **log_fields(*by_version.values()))
-
-    def _several_wheels(self, wheels: dict[str, str]) -> Finding:
-        shown = " and ".join(f"{name} {version}" for name, version in wheels.items())
-        return self.warn(
-            f"{shown} are installed, and share one file",
-            why="The wheels write the same file, nvidia/nccl/lib/libnccl.so.2. The one that was installed last is "
-            "loaded, and may lack a symbol that torch needs.",
-            evidence=tuple(Evidence(f"{name} {version}") for name, version in wheels.items()),
-        )
 
     def _other_copies(self, copies: list[_Copy], version: str) -> Finding:
         """One finding for the copies in one variable."""

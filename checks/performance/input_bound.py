@@ -1,7 +1,7 @@
-from ddpdoctor.check import Check, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Judgement, NotMeasured, Passed
 from ddpdoctor.text import by_state, duration, plural, ranks_phrase
-from ddpdoctor.trace import Recording, Trace
-from ddpdoctor.trace.step_times import Steps, paced_steps, typical
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.step_times import paced_steps, typical
 
 LEAST_SHARE = 0.5
 """Of a training step."""
@@ -42,15 +42,6 @@ class InputBound(Check):
         if shares[least] < LEAST_SHARE or waits[least] < LEAST_SECONDS:
             most = max(shares.values())
             return Passed(f"at most {most:.0%} of a training step is spent waiting for data")
-        return self._waits(waits, shares, steps, recordings)
-
-    def _waits(
-        self,
-        waits: dict[int, float],
-        shares: dict[int, float],
-        steps: Steps,
-        recordings: dict[int, Recording],
-    ) -> Finding:
         first = next(recording for recording in recordings.values() if recording.training_passes)
         trained = first.training_passes[0]
         loader = first.loader(trained.loader)
