@@ -128,12 +128,18 @@ def _of_tensor(torch: Any, tensor: Any) -> Any:
 
 
 def is_plain(torch: Any, tensor: Any) -> bool:
-    """Whether its memory holds its values: neither meta, nor a subclass that only stands for others."""
+    """Whether its values can be read: it is neither meta, nor a subclass that only stands for others, nor captured."""
     return (
         tensor.layout is torch.strided
         and tensor.device.type != "meta"
         and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        and not (tensor.device.type == "cuda" and is_captured(torch))
     )
+
+
+def is_captured(torch: Any) -> bool:
+    """Whether CUDA puts what is called now into a graph, which ends with an error where a value is read meanwhile."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def _of_sparse(torch: Any, tensor: Any) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, TypeAlias
 
+from .digest import is_captured
 from .events.training import Drawn, DrawnBetween, Draws
 from .guard import guarded
 from .session import Part, Session
@@ -143,7 +144,7 @@ def _twister(tensor: Any) -> tuple[bytes, bytes, int]:
 
 
 def _cuda(torch: Any) -> tuple[bytes, bytes, int] | None:
-    if not torch.cuda.is_initialized():
+    if not torch.cuda.is_initialized() or is_captured(torch):
         return None
     tensor = torch.cuda.default_generators[torch.cuda.current_device()].get_state()
     if (

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .digest import is_captured
 from .events import training as events
 from .events.training import DetailedStep, Progress
 from .keys import Keys
+from .latest_loss import LatestLoss
 from .session import Part, Session
 from .waiting import Waits
 from .where import Where
@@ -69,14 +71,12 @@ class Wrapper:
 class Training(Part):
     """Shared state; one for each session."""
 
-    loss: float | None = None
-    """Of a backward since it was last told of the progress."""
     wants_loss = False
     """Whether the loss of the next backward is to be looked at."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.torch = session, session.torch
-        self.keys = Keys(session.torch)
+        self.keys, self.loss = Keys(session.torch), LatestLoss(session.torch)
         self.wrappers: list[Wrapper] = []
         self.backwards = 0
         """Backwards of this training step."""
@@ -177,7 +177,7 @@ class Training(Part):
         self.backwards = 0
         self.gathered.clear()
         self.exchanged.clear()
-        detailed = is_detailed(self.number)
+        detailed = is_detailed(self.number) and not is_captured(self.torch)
         if detailed and not self.session.detailed:
             self.session.event(DetailedStep(self.session.steps))
         self.session.detailed = detailed
@@ -258,9 +258,9 @@ class Training(Part):
         self._tells_at = now + max(_PROGRESS_SECONDS, _PROGRESS_SHARE * (now - self._began))
         done = self.session.steps, self.session.backwards, self.collectives
         waited, memory = round(self.session.waited, 6), _own_memory()
-        told = Progress(*done, round(now, 3), waited, memory, self.loss)
+        told = Progress(*done, round(now, 3), waited, memory, self.loss.take())
         self.session.event(told, now=True)  # also where the record is as large as it may be
-        self.loss, self.wants_loss = None, True
+        self.wants_loss = self.loss.is_wanted
 
 
 def _own_memory() -> int:

@@ -102,9 +102,14 @@ def _note_loss(training: Training, args: Args, kwargs: Kwargs) -> None:
     """Keep the loss for when it is next told of the progress."""
     training.wants_loss = False
     torch, loss = training.torch, args[0] if args else kwargs.get("tensors")
-    if isinstance(loss, torch.Tensor) and is_plain(torch, loss):
-        with unseen(torch):
-            training.loss = _value(torch, loss.detach(), training.scales).get("value")
+    if not (isinstance(loss, torch.Tensor) and is_plain(torch, loss)):
+        return
+    with unseen(torch):
+        if loss.device.type == "cuda" and not training.session.options.rehearse:
+            if loss.numel() == 1 and not loss.is_complex():
+                training.loss.copy(loss.detach(), _scale(training.scales))
+        else:
+            training.loss.value = _value(torch, loss.detach(), training.scales).get("value")
 
 
 def _tell(training: Training, begun: dict[str, Any], seconds: float, error: BaseException | None) -> None:
@@ -203,7 +208,11 @@ def _value(torch: Any, loss: Any, scales: list[float]) -> dict[str, Any]:
     value = float(loss) if loss.numel() else 0.0
     if not math.isfinite(value):
         return {"finite": False}
-    return {"finite": True, "value": value / scales[-1] if scales and scales[-1] else value}
+    return {"finite": True, "value": value / _scale(scales)}
+
+
+def _scale(scales: list[float]) -> float:
+    return (scales[-1] if scales else 0.0) or 1.0
 
 
 @guarded

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from ..buffers import tell_buffers
-from ..digest import digests, named, sample, text, unseen
+from ..digest import digests, is_captured, named, sample, text, unseen
 from ..events.training import Forward, ForwardWeights
 from ..frame_variables import variables_of
 from ..guard import guarded
@@ -231,6 +231,8 @@ def _draws(torch: Any, module: Any) -> bool:
 
 def _random(torch: Any, first: Any) -> str | None:
     """The state that the first tensor's device draws from, read and left as it is."""
+    if is_captured(torch):
+        return None
     if first is not None and first.device.type == "cuda":
         state = torch.cuda.default_generators[first.device.index or 0].get_state()
     else:
