@@ -198,8 +198,6 @@ class Section:
     text: str = ""
     """What they show, in a sentence."""
     figures: tuple[Figure, ...] = ()
-    link: str = ""
-    """A file beside the page that shows more."""
 
 
 def chosen(ranks: Sequence[int], first: Iterable[int] = (), most: int = MOST_ROWS) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ TOPICS = {
     ),
     "How long": "budget batches full time_limit hang_after on_hang timeout quick",
     "Which checks": "select ignore fail_on",
-    "What to report": "format output verbose quiet timeline keep dump facts plot help",
+    "What to report": "format output verbose quiet keep dump facts plot help",
     "Patches": "fix apply diff force",
     "Several nodes, as for torchrun": (
         "nodes max_restarts node_rank master_addr master_port standalone rdzv_backend rdzv_endpoint rdzv_id "

@@ -240,7 +240,7 @@ class _Verification:
 
     def _request_inside(self, job: Job, shadow: ChangedCopy) -> Request:
         silencer = replace(self.request.silencer, working=shadow.working)
-        return replace(self.request, job=job, earlier=(), timeline=None, follow=None, silencer=silencer)
+        return replace(self.request, job=job, earlier=(), follow=None, silencer=silencer)
 
 
 def _codes(select: list[str] | None) -> frozenset[str]:

@@ -18,7 +18,7 @@ from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
 from ddpdoctor.cli.hang_report import HangSource, report_of
 from ddpdoctor.cli.options import HangOptions
 from ddpdoctor.cli.page_sections import with_sections
-from ddpdoctor.cli.report_output import ReportOutput, open_output, write_timeline, writing
+from ddpdoctor.cli.report_output import ReportOutput, writing
 from ddpdoctor.files import first_written
 from ddpdoctor.hang import attach, snapshots
 from ddpdoctor.hang.flight.folder import read_folder
@@ -41,7 +41,6 @@ def run_hang(options: HangOptions) -> int:
         UsageError: there is nothing to look at, or it may not be looked at.
     """
     started, output = time.monotonic(), ReportOutput(options)
-    timeline = open_output(options.timeline, "--timeline")
     _verify_dump(options.dump)
     with Progress(quiet=options.quiet) as progress:
         source = _look(options, progress)
@@ -49,9 +48,8 @@ def run_hang(options: HangOptions) -> int:
             return CANNOT_EXAMINE
         report = report_of(source, started)
         tell = partial(print, file=sys.stderr)
-        report = with_sections(report, {Source.RUN: source.trace}, options, tell, timeline)
+        report = with_sections(report, {Source.RUN: source.trace}, options, tell)
         _keep(source, options.dump)
-        write_timeline(source.trace, timeline)
     output.write(report)
     return report.exit_status
 

@@ -14,7 +14,6 @@ from ddpdoctor import registry
 from ddpdoctor.cli.job_output import with_output
 from ddpdoctor.cli.notes import facts, notes, unfinished
 from ddpdoctor.cli.page_sections import with_sections
-from ddpdoctor.cli.report_output import write_timeline
 from ddpdoctor.cli.request import Request
 from ddpdoctor.job.job_folder import is_as_it_ran, working_directory
 from ddpdoctor.judge import Verdict, compose, judge_further, skip_all
@@ -82,7 +81,6 @@ class Judging:
         Args:
             folders: the job's, one for each host.
         """
-        write_timeline(trace, self.request.timeline)
         self.facts[Source.RUN] = trace
         self._job_folder = next(iter(folders), None)
         checks = self.request.checks(Source.RUN)
@@ -163,9 +161,7 @@ class Judging:
             hides=self.request.silencer.hides,
             since=self.since,
         )
-        return with_sections(
-            self._in_own_words(report), self.facts, self.request.options, self.log, self.request.timeline
-        )
+        return with_sections(self._in_own_words(report), self.facts, self.request.options, self.log)
 
     def _in_own_words(self, report: Report) -> Report:
         """The report with fixes in the words of the user's script, where a patch has them."""

@@ -179,7 +179,3 @@ def formats() -> Any:
 
 def outputs() -> Any:
     return text("FILE", "File for the --format before it; - is stdout.")
-
-
-def timeline() -> Any:
-    return text("FILE", "What each rank did when, for ui.perfetto.dev.")

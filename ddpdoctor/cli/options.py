@@ -140,7 +140,6 @@ class RunOptions(ReportOptions, SelectionOptions, LaunchOptions, JobOptions):
         None, "No progress for so long is a hang. [default: varies]", SHORTEST_HANG
     )
     keep: bool = option.flag("Keep the run folder even if nothing was found.", "--keep")
-    timeline: str | None = option.timeline()
     quiet: bool = option.quiet()
 
 
@@ -268,7 +267,6 @@ class HangOptions(ReportOptions):
     )
     dump: str | None = option.text("FOLDER", "Keep what was seen in this folder, to judge it again later.")
     flight_recorder: str | None = option.text("FOLDER", "Judge the dumps of PyTorch's flight recorder.")
-    timeline: str | None = option.timeline()
     quiet: bool = option.quiet()
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-from ddpdoctor.cli.options import STDOUT, ReportOptions
+from ddpdoctor.cli.options import ReportOptions
 from ddpdoctor.model import Finding, Level, Report, Source
-from ddpdoctor.report import Format
 
 if TYPE_CHECKING:
     from ddpdoctor.figures import Section
@@ -26,19 +22,15 @@ def with_sections(
     facts: Mapping[Source, Any],
     options: ReportOptions,
     log: Callable[[str], None],
-    timeline: Path | None = None,
 ) -> Report:
     """The report, with its pictures where one of the formats is a page.
 
     Args:
         facts: by source, as checks get them.
         log: is given the traceback of what broke; a page without a picture is still a report.
-        timeline: where the timeline was written.
     """
     if not options.wants_page:
         return report
-    from ddpdoctor.trace.figures import TIME  # what a page needs takes time to import
-
     sections: dict[str, Section] = {}
     culprits = _culprits(report.findings)
     for source in _ORDER:
@@ -46,22 +38,13 @@ def with_sections(
             for section in _sections(source, facts[source], culprits, log):
                 known = sections.get(section.title)
                 sections[section.title] = _joined(known, section) if known else section
-    if timeline is not None and TIME in sections:
-        sections[TIME] = replace(sections[TIME], link=_link(timeline, options))
     return replace(report, sections=tuple(sections.values()))
-
-
-def _link(file: Path, options: ReportOptions) -> str:
-    """The address of a file as the page has to give it: relative to itself."""
-    page = next(file for format, file in options.reports if format is Format.HTML)
-    folder = Path.cwd() if page == STDOUT else Path(page).parent
-    return "./" + quote(os.path.relpath(file, folder))
 
 
 def _sections(
     source: Source, facts: Any, culprits: Sequence[int], log: Callable[[str], None]
 ) -> Iterator[Section]:
-    from ddpdoctor.group import figures as of_group
+    from ddpdoctor.group import figures as of_group  # what a page needs takes time to import
     from ddpdoctor.host import figures as of_host
     from ddpdoctor.logs import figures as of_log
     from ddpdoctor.trace import figures as of_run

@@ -25,7 +25,6 @@ from ddpdoctor.report import Format, render
 
 if TYPE_CHECKING:
     from ddpdoctor.job.run import Follow
-    from ddpdoctor.trace import Trace
 
 _LEAST_BYTES = 1 << 20
 """Of free space, for a report."""
@@ -103,20 +102,6 @@ def verify_picture(path: str) -> Path:
     except ImportError:
         raise UsageError("pictures require matplotlib: pip install matplotlib") from None
     return Path(path)
-
-
-def write_timeline(trace: Trace, file: Path | None) -> None:
-    """Write what the ranks did and when, where that was asked for.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
-    if file is None:
-        return
-    from ddpdoctor.trace import timeline
-
-    with writing(file, "--timeline"):
-        timeline.write(trace, file)
 
 
 class ReportOutput:

@@ -19,7 +19,6 @@ from ddpdoctor.cli.launch_from_options import imagined_of, launch_of, with_port_
 from ddpdoctor.cli.launchers import with_launcher
 from ddpdoctor.cli.option import LONGEST
 from ddpdoctor.cli.options import LINE, CheckOptions, JobOptions
-from ddpdoctor.cli.report_output import open_output
 from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend
@@ -58,8 +57,6 @@ class Request:
     earlier: tuple[Path, ...] = ()
     """The job folders of an earlier run, one for each host, which are judged again; nothing is run then."""
     silencer: Silencer = field(default_factory=Silencer)
-    timeline: Path | None = None
-    """Where the timeline of the run goes, where it was asked for."""
     follow: Follow | None = None
     """Passes the output of the user's job on."""
 
@@ -114,7 +111,6 @@ def request_of(options: CheckOptions) -> Request:
         job,
         _earlier(options),
         Silencer(Path.cwd(), config.folder, config.per_file_ignores),
-        open_output(options.timeline, "--timeline"),
     )
 
 

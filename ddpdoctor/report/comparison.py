@@ -64,7 +64,7 @@ def _by_key(findings: Iterable[Finding]) -> dict[object, Finding]:
 
 def _earlier(section: Section) -> Section:
     figures = tuple(replace(figure, title=f"Before: {figure.title}") for figure in section.figures)
-    return replace(section, title=f"Before: {section.title}", figures=figures, link="")
+    return replace(section, title=f"Before: {section.title}", figures=figures)
 
 
 def _section(before: Report, after: Report, states: Sequence[tuple[Finding, str]], name: str) -> Section:

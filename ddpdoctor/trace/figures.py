@@ -16,9 +16,6 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.time_figures import step_parts, timeline
 from ddpdoctor.trace.weight_figures import weights_section
 
-TIME = "Time by rank"
-"""The section that may link to a file with every event."""
-
 
 def sections(trace: Trace, culprits: Sequence[int] = ()) -> Iterator[Section]:
     """What a page shows of a run, only of what it has.
@@ -34,7 +31,7 @@ def sections(trace: Trace, culprits: Sequence[int] = ()) -> Iterator[Section]:
         yield hang_section(job, cause)
     strips = tuple(filter(None, (timeline(trace, job, culprits), step_parts(trace, culprits))))
     if strips:
-        yield Section(TIME, figures=strips)
+        yield Section("Time by rank", figures=strips)
     yield from filter(None, (data_section(trace), weights_section(trace), _places(trace)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import PurePath
 
@@ -13,17 +14,14 @@ from ddpdoctor.blame.wording import doing
 from ddpdoctor.check import NotMeasured
 from ddpdoctor.figures import Row, Span, Strips, Tone, chosen, of_many, side_by_side
 from ddpdoctor.model import Where
-from ddpdoctor.recorder.events.files import Load, Save
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import duration
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.align import training_steps
-from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.loop_exits import open_call
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.step_times import own_time, paced_steps
-from ddpdoctor.trace.timeline import Slice, slices
 from ddpdoctor.trace.training import TrainingStep
 
 LEGEND = (
@@ -181,38 +179,62 @@ def _spans(recording: Recording, waits: Mapping[int, float]) -> Iterator[Span]:
     if begin is not None and recording.exit is not None:
         end = recording.exit.time + clock
         yield Span(begin.time + clock, end, Tone.OTHER, "the script's other code", _FAINT)
-    for it in slices(recording):
-        if (shown := _shown(it)) and it.end is not None:
-            (tone, about, shade), waited = shown, waits.get(id(it.event), 0.0)
-            if waited == 0 or waited < it.end - it.begin:
-                yield Span(it.begin, it.end - waited, tone, about, shade)
-            if waited > 0:
-                waiting = f"{about}, of which {duration(waited)} waiting for other ranks"
-                yield Span(it.end - waited, it.end, Tone.WAIT, waiting)
+    timed = sorted(_timed(recording), key=lambda pair: (pair[1].begin, -pair[1].end))
+    for event, recorded in timed:
+        span = replace(recorded, begin=recorded.begin + clock, end=recorded.end + clock)
+        waited = waits.get(id(event), 0.0)
+        if waited == 0 or waited < span.end - span.begin:
+            yield replace(span, end=span.end - waited)
+        if waited > 0:
+            waiting = f"{span.about}, of which {duration(waited)} waiting for other ranks"
+            yield Span(span.end - waited, span.end, Tone.WAIT, waiting)
 
 
-def _shown(it: Slice) -> tuple[Tone, str, float] | None:
-    """How the timeline shows something; None of what it does not."""
-    event, took = it.event, duration((it.end or it.begin) - it.begin)
-    at, shown = _at(getattr(event, "at", None)), None
-    match event:
-        case Pass() if event.training:
-            shown = Tone.WORK, f"pass over loader {event.loader}, training, {event.drawn} batches{at}"
-        case Pass() if event.evaluation:
-            shown = Tone.EVALUATION, f"pass over loader {event.loader}, evaluation, {event.drawn} batches{at}"
-        case Forward() if it.step is None:
-            shown = Tone.EVALUATION, f"forward without autograd{at}"
-        case Forward() | Backward() | OptimizerStep():
-            name = "optimizer's step" if isinstance(event, OptimizerStep) else f"{it.name}, step"
-            shown = Tone.WORK, f"{name} {it.step}, {took}{at}"
-        case Collective():
-            done = Tone.COLLECTIVE, f"{event.operation}, {took}{at}"
-            shown = done if event.ended else (Tone.WAIT, f"{event.operation} did not end{at}")
-        case Save() | Load():
-            shown = Tone.FILES, f"{it.name}s a checkpoint, {took}{at}"
-        case None if it.track == "data":
-            shown = Tone.DATA, f"waits for a batch, {took}, step {it.step}"
-    return (*shown, _FAINT if isinstance(event, Pass) and event.training else 1.0) if shown else None
+def _timed(recording: Recording) -> Iterator[tuple[object, Span]]:
+    """The events that took time, as the timeline shows them, on the clock of their host."""
+    for step in recording.all_steps:
+        kinds: dict[str, tuple[Forward | Backward | OptimizerStep, ...]] = {
+            f"forward, step {step.index}": step.forwards,
+            f"backward, step {step.index}": step.backwards,
+            f"optimizer's step {step.index}": step.optimizer_steps,
+        }
+        begin = min((event.time for events in kinds.values() for event in events), default=0.0)
+        waited = step.phases.get("data", 0.0)
+        if waited > 0 and len(step.backwards) == 1:  # of several micro-batches only the sum is known
+            about = f"waits for a batch, {duration(waited)}, step {step.index}"
+            yield None, Span(begin - waited, begin, Tone.DATA, about)
+        for name, events in kinds.items():
+            yield from ((it, _span(it, Tone.WORK, f"{name}, {duration(it.seconds)}")) for it in events)
+    for forward in recording.evaluation_forwards:
+        yield forward, _span(forward, Tone.EVALUATION, "forward without autograd")
+    for call in recording.collectives:
+        if call.ended:
+            yield call, _span(call, Tone.COLLECTIVE, f"{call.operation}, {duration(call.seconds)}")
+        else:
+            about = f"{call.operation} did not end{_at(call.at)}"
+            yield call, Span(call.time, recording.last, Tone.WAIT, about)
+    yield from _passes_and_files(recording)
+
+
+def _passes_and_files(recording: Recording) -> Iterator[tuple[object, Span]]:
+    for pass_ in recording.passes:
+        end = recording.last if pass_.end is None else pass_.end
+        over = f"pass over loader {pass_.loader}"
+        if pass_.training:
+            about = f"{over}, training, {pass_.drawn} batches{_at(pass_.at)}"
+            yield pass_, Span(pass_.begin, end, Tone.WORK, about, _FAINT)
+        elif pass_.evaluation:
+            about = f"{over}, evaluation, {pass_.drawn} batches{_at(pass_.at)}"
+            yield pass_, Span(pass_.begin, end, Tone.EVALUATION, about)
+    for name, files in (("saves", recording.saves), ("loads", recording.loads)):
+        for file in files:
+            end = recording.last if file.end is None else file.end
+            about = f"{name} a checkpoint, {duration(end - file.begin)}{_at(file.at)}"
+            yield file, Span(file.begin, end, Tone.FILES, about)
+
+
+def _span(event: Forward | Backward | OptimizerStep | Collective, tone: Tone, about: str) -> Span:
+    return Span(event.time, event.time + event.seconds, tone, about + _at(event.at))
 
 
 def _rank_state(

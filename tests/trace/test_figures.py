@@ -372,11 +372,3 @@ def test_the_page_of_a_run_of_many_ranks_is_small(ranks):
 def test_pictures_are_made_for_pages_alone():
     options = ReportOptions([Format.JSON, Format.TERMINAL])
     assert with_sections(EVERYTHING, {Source.RUN: recorded(2)}, options, print) is EVERYTHING
-
-
-def test_a_timeline_beside_the_page_is_linked(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    file = tmp_path / "time line.json"
-    report = with_sections(EVERYTHING, {Source.RUN: recorded(2)}, PAGE, print, file)
-    assert [section.link for section in report.sections if section.link] == ["./../time%20line.json"]
-    assert '<a href="./../time%20line.json">./../time line.json</a>' in render(report)

@@ -14,7 +14,6 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path, PurePath
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -120,7 +119,6 @@ def _page(name: str = "page.html") -> Any:
         "seen": _seen,
         "shorten": shorten,
         "sum_of_marks": lambda excerpts: sum(len(excerpt.marks) for excerpt in excerpts),
-        "unquote": unquote,
     }
     return environment.get_template(name).module
 
@@ -234,8 +232,8 @@ def _sections(sections: Sequence[Section]) -> Iterator[Markup]:
 
         drawn = _fitting(figures, draw, room, "more figures would make the page too large.")
         room -= len(drawn)
-        if drawn or section.text or section.link:
-            yield page.section(section.title, section.text, section.link, shared, drawn)
+        if drawn or section.text:
+            yield page.section(section.title, section.text, shared, drawn)
 
 
 def _checks(report: Report) -> Markup:
