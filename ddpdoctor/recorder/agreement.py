@@ -19,7 +19,7 @@ from .iterated import OpenPass
 from .patches.backward import sequence_number
 from .rehearse.simulated_hosts import HOST, ImaginedJob
 from .session import Session
-from .training import Training
+from .training import TrainingPart
 
 _PASS_SECONDS = 1.0
 """For other ranks to show that they are in the same pass; they are a batch behind at most."""
@@ -32,12 +32,11 @@ _CUT, _RUN_ON = "cut", "run on"
 Clock = tuple[Any, ...]
 
 
-class Agreement:
+class Agreement(TrainingPart):
     """Of this process with the other ranks of its host."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.training = Training.of(session)
+        super().__init__(session)
         self._passes: Counter[str] = Counter()
         """Passes in which collectives were issued, by the loop's line."""
         self._shown: dict[str, str] = {}
@@ -51,7 +50,7 @@ class Agreement:
         """All ranks of the job that are real, where they are on this host; None where that is not known."""
         if (job := ImaginedJob.of_environment(os.environ)) is not None:
             return job.real
-        dist, environ = self.session.torch.distributed, os.environ
+        dist, environ = self.torch.distributed, os.environ
         local, everywhere = environ.get("LOCAL_WORLD_SIZE"), environ.get("WORLD_SIZE")
         if HOST not in environ and local not in (None, everywhere):
             return None
@@ -66,7 +65,7 @@ class Agreement:
 
     def clock(self) -> Clock:
         """Something that changes with every collective of this process."""
-        dist = self.session.torch.distributed
+        dist = self.torch.distributed
         if not (dist.is_available() and dist.is_initialized()):
             return ()
         groups = {id(wrapper.group): wrapper.group for wrapper, _ in self.training.living()}

@@ -18,20 +18,19 @@ from .guard import guarded
 from .keys import names_inside
 from .patch import has_compiled
 from .patches.forward import begin, caller_of, end
-from .session import Part, Session
+from .session import Session
 from .traceback_frames import leave_out
-from .training import Training, Wrapper
+from .training import Training, TrainingPart, Wrapper
 
 _MOST_SHADOWS = 200
 _CONTAINERS = ("ModuleList", "ModuleDict", "Sequential")
 
 
-class Parts(Part):
+class Parts(TrainingPart):
     """Wrapped modules and their children by id."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.training = training = Training.of(session)
         self.known: dict[int, tuple[weakref.ref[Any], Wrapper, bool]] = {}
         self.wholes: dict[type, list[Wrapper]] = {}
         self.shadows: dict[int, tuple[weakref.ref[Any], Wrapper, int] | None] = {}
@@ -39,7 +38,7 @@ class Parts(Part):
         """The training step of a copy's last call, with autograd or without it."""
         self._of_children: dict[type, tuple[Any, Any]] = {}
         """Classes of children alone: what they define as ``__call__``, and the patch."""
-        training.when_looking.append(self._switch)
+        self.training.when_looking.append(self._switch)
 
     def add(self, wrapper: Wrapper, module: Any) -> None:
         """Watch a wrapped module and its children."""
@@ -55,9 +54,8 @@ class Parts(Part):
         self._switch(looking=self.training.looking)
 
     def _patch(self, kind: type) -> None:
-        torch = self.training.torch
-        if not issubclass(kind, torch.jit.ScriptModule):
-            self.training.session.patch(kind, "__call__", functools.partial(_watch_call, self, kind))
+        if not issubclass(kind, self.torch.jit.ScriptModule):
+            self.session.patch(kind, "__call__", functools.partial(_watch_call, self, kind))
 
     def _patch_child(self, kind: type) -> None:
         defined = vars(kind).get("__call__")
@@ -65,7 +63,7 @@ class Parts(Part):
         patch = vars(kind).get("__call__")
         if patch is not defined:
             self._of_children[kind] = defined, patch
-            self.training.session.on_undo(functools.partial(setattr, kind, "__call__", patch))
+            self.session.on_undo(functools.partial(setattr, kind, "__call__", patch))
 
     def _switch(self, *, looking: bool) -> None:
         """Have the classes of children patched only while it is looked at: a model may have thousands of them.
@@ -99,16 +97,12 @@ class Parts(Part):
 
     def _is_news(self, wrapper: Wrapper, module: Any) -> bool:
         """A part that learns outside a forward of the whole counts once for each line and backward."""
-        if (
-            not module.training
-            or not self.training.torch.is_grad_enabled()
-            or not self.training.session.detailed
-        ):
+        if not (module.training and self.torch.is_grad_enabled() and self.session.detailed):
             return False
         if not any(parameter.requires_grad for parameter in module.parameters()):
             return False
         ddp = wrapper.ref()
-        at = None if ddp is None else caller_of(self.training.session, ddp.module)
+        at = None if ddp is None else caller_of(self.session, ddp.module)
         if at in wrapper.around:
             return False
         wrapper.around.add(at)
@@ -119,24 +113,24 @@ class Parts(Part):
         if not candidates or self.training.in_backward:
             return
         shadow = self._shadow(module, candidates)
-        grad = self.training.torch.is_grad_enabled()
+        grad = self.torch.is_grad_enabled()
         if shadow is None or not self._is_told(module, grad=grad):
             return
         if grad and any(parameter.requires_grad for parameter in module.parameters()):
             return  # it may be trained
         named = [*names_inside(module), *module.named_buffers()]
-        values = digests(self.training.torch, [tensor for _, tensor in named])
-        weights, at = by_name((name for name, _ in named), values), self.training.session.here()
-        self.training.session.event(CopyForward(shadow[1].index, shadow[2], time.monotonic(), at, weights))
+        values = digests(self.torch, [tensor for _, tensor in named])
+        weights, at = by_name((name for name, _ in named), values), self.session.here()
+        self.session.event(CopyForward(shadow[1].index, shadow[2], time.monotonic(), at, weights))
 
     def _is_told(self, copy: Any, *, grad: bool) -> bool:
         """Once in a step; of a copy that is called in every step, as a teacher is, in detailed ones."""
-        steps, key = self.training.session.steps, (id(copy), grad)
+        steps, key = self.session.steps, (id(copy), grad)
         before = self.calls_of_copies.get(key)
         if before == steps or len(self.calls_of_copies) > _MOST_SHADOWS:
             return False
         self.calls_of_copies[key] = steps
-        return self.training.session.detailed or before != steps - 1
+        return self.session.detailed or before != steps - 1
 
     def _shadow(self, module: Any, candidates: list[Wrapper]) -> tuple[weakref.ref[Any], Wrapper, int] | None:
         known = self.shadows.get(id(module))
@@ -169,7 +163,7 @@ def watch_parts(training: Training, wrapper: Wrapper, modules: Iterable[Any]) ->
 
 
 def _watch_call(parts: Parts, kind: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    is_compiling, training = parts.training.torch.compiler.is_compiling, parts.training
+    is_compiling, training = parts.torch.compiler.is_compiling, parts.training
     finish = guarded(functools.partial(end, training))
     inherited = "__call__" not in vars(kind)
 

@@ -15,7 +15,7 @@ from .digest import few, unseen
 from .events.updates import Clip
 from .guard import guarded
 from .session import Session
-from .training import Training, parameters_of
+from .training import TrainingPart, parameters_of
 
 _UPDATES = 8
 """From the start."""
@@ -26,12 +26,11 @@ _SMALL = 0.01
 """Of the scale; a limit that was multiplied by the scale, too, is larger."""
 
 
-class HandClips:
+class HandClips(TrainingPart):
     """Gradients between their backward and unscale_."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.training = Training.of(session)
+        super().__init__(session)
         self._after_backward: dict[int, tuple[weakref.ref[Any], list[float]]] = {}
         """Values of gradients, by the parameter's id."""
         self._last: dict[int, tuple[float, float]] = {}
@@ -42,7 +41,7 @@ class HandClips:
         """A loss with a scale was taken backward."""
         if self.session.steps >= _UPDATES:
             return
-        with unseen(self.session.torch):
+        with unseen(self.torch):
             for optimizer in self.training.optimizers:
                 for parameter in _largest(optimizer):
                     some = weakref.ref(parameter), few(parameter.grad)
@@ -53,7 +52,7 @@ class HandClips:
         """The gradients of an optimizer are about to be divided by the scale."""
         if not self._after_backward or scale is None:
             return
-        with unseen(self.session.torch):
+        with unseen(self.torch):
             known = [(self._after_backward.get(id(p)), few(p.grad)) for p in _largest(optimizer)]
             pairs = [(before[1], now) for before, now in known if before is not None]
             factor = _factor(pairs)

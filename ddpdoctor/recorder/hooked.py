@@ -18,8 +18,8 @@ from .divisors import factors_of_means
 from .events.updates import HookedGradient
 from .guard import guarded
 from .patch import Args, Kwargs, hide_from_compiler
-from .session import Part, Session
-from .training import Training, Wrapper
+from .session import Session
+from .training import TrainingPart, Wrapper
 
 _UPDATES = 4
 """From the start; a hook does the same in every step."""
@@ -35,12 +35,11 @@ class _HookedParameter:
     got: list[float] | None = None
 
 
-class Hooked(Part):
+class Hooked(TrainingPart):
     """The gradients that hooks were given in this training step."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.training = Training.of(session)
         self.records: dict[int, _HookedParameter] = {}
         self.factor: float | None = None
         """Of the last loss, as far as it is a mean."""
@@ -49,7 +48,7 @@ class Hooked(Part):
         """A hook that does the same, and looks at what it is given."""
         if not isinstance(hook, FunctionType | MethodType) or str(hook.__module__).startswith("torch."):
             return hook
-        is_compiling, look = self.session.torch.compiler.is_compiling, self._look
+        is_compiling, look = self.torch.compiler.is_compiling, self._look
 
         @functools.wraps(hook)
         def call(state: Any, bucket: Any) -> Any:
@@ -57,14 +56,14 @@ class Hooked(Part):
                 look(wrapper, bucket)
             return hook(state, bucket)
 
-        hide_from_compiler(self.session.torch, call)
+        hide_from_compiler(self.torch, call)
         return call
 
     @guarded
     def _look(self, wrapper: Wrapper, bucket: Any) -> None:
         if self.session.steps >= _UPDATES or self.training.joined or not self.training.in_backward:
             return
-        with unseen(self.session.torch):
+        with unseen(self.torch):
             pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
             parameter, gradient = max(pairs, key=lambda pair: pair[0].numel())
             if id(parameter) in self.records or len(self.records) < _MOST:
@@ -73,10 +72,10 @@ class Hooked(Part):
     @guarded
     def begin(self, loss: Any) -> None:
         """A backward begins."""
-        if self.session.steps >= _UPDATES or not isinstance(loss, self.session.torch.Tensor):
+        if self.session.steps >= _UPDATES or not isinstance(loss, self.torch.Tensor):
             return
-        with unseen(self.session.torch):
-            means = factors_of_means(self.session.torch, loss.grad_fn, self.training.scales, wait=False)
+        with unseen(self.torch):
+            means = factors_of_means(self.torch, loss.grad_fn, self.training.scales, wait=False)
             self.factor = next((factor for _, factor in means), None)
 
     @guarded
@@ -84,7 +83,7 @@ class Hooked(Part):
         """A backward has ended."""
         if not self.records and self.session.steps >= _UPDATES:
             return
-        with unseen(self.session.torch):
+        with unseen(self.torch):
             if not self.training.wrappers:
                 self._look_at_own()
             for record in self.records.values():
@@ -92,7 +91,7 @@ class Hooked(Part):
                     record.got = few(record.parameter.grad)
 
     def _look_at_own(self) -> None:
-        torch, dist = self.session.torch, self.session.torch.distributed
+        torch, dist = self.torch, self.torch.distributed
         if self.session.steps >= _UPDATES or not dist.is_available() or not dist.is_initialized():
             return
         # What a hook has made of a gradient by now is not what the rank's own batch gave.
@@ -112,7 +111,7 @@ class Hooked(Part):
         for record in records.values():
             if record.got is None or record.parameter.grad is None:
                 continue
-            with unseen(self.session.torch):
+            with unseen(self.torch):
                 used = few(record.parameter.grad)
             gradient = HookedGradient(
                 self.session.steps,

@@ -15,8 +15,8 @@ from .digest import is_plain, unseen
 from .events.schema import Event
 from .frame_variables import variables_of
 from .guard import guarded
-from .session import Part, Session
-from .training import Training, is_digested
+from .session import Session
+from .training import TrainingPart, is_digested
 from .where import Where
 
 _MOST_FRAMES = 64
@@ -43,12 +43,11 @@ class LoopNumbers(Event):
     """By name, ``stopper.best`` for an attribute; those that were not told before, or others then."""
 
 
-class Watched(Part):
-    """Of a process; one for each session."""
+class Watched(TrainingPart):
+    """Of a process."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.training = Training.of(session)
         self._looked = (0, -1)
         self._told: dict[Any, dict[str, float | None]] = {}
 
@@ -89,19 +88,18 @@ class Watched(Part):
         kind = type(value)
         if getattr(kind, "__module__", "") == "numpy" and getattr(value, "ndim", 1) == 0:
             return kind.__name__.startswith(("float", "int", "bool"))
-        return kind is self.session.torch.Tensor and value.numel() == 1 and self._is_at_hand(value)
+        return kind is self.torch.Tensor and value.numel() == 1 and self._is_at_hand(value)
 
     def _is_at_hand(self, tensor: Any) -> bool:
         """Whether it can be read without waiting for a device."""
-        torch = self.session.torch
         near = tensor.device.type == "cpu" or bool(self.session.options.rehearse)
-        return near and is_plain(torch, tensor) and not tensor.is_complex()
+        return near and is_plain(self.torch, tensor) and not tensor.is_complex()
 
     def _number(self, value: Any) -> float | None:
         if value is None:
             return None
-        with unseen(self.session.torch):
-            return float(value.detach().item() if isinstance(value, self.session.torch.Tensor) else value)
+        with unseen(self.torch):
+            return float(value.detach().item() if isinstance(value, self.torch.Tensor) else value)
 
 
 def _attributes(session: Session, value: Any) -> Mapping[str, Any]:

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 from .digest import is_captured
 from .events.training import Drawn, DrawnBetween, Draws
 from .guard import guarded
-from .session import Part, Session
-from .training import Training, is_digested, is_sampled
+from .session import Session
+from .training import TrainingPart, is_digested, is_sampled
 from .where import Where
 
 _Places: TypeAlias = dict[str, tuple[str, str, int]]
@@ -178,14 +178,13 @@ def moved(before: _Places, after: _Places) -> dict[str, Draws]:
     }
 
 
-class StepDraws(Part):
+class StepDraws(TrainingPart):
     """What a training step draws outside its forwards and in them; looked at in the first steps that have digests, and
     later in few: whether ranks draw alike seldom changes, and to read NumPy's state takes 0.05 ms.
     """
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.training = Training.of(session)
         self._since: _Places | None = None
         """Where the streams stood when the last look was taken; None where nothing of this step was looked at."""
         self._updated: _Places | None = None
@@ -197,7 +196,7 @@ class StepDraws(Part):
         number = self.training.number
         wanted = self.session.detailed and is_digested(number) and is_sampled(number)
         self._updated = None
-        self._since = places(self.session.torch, _STEP) if wanted else None
+        self._since = places(self.torch, _STEP) if wanted else None
 
     def forget(self) -> None:
         """The same where nothing is looked at."""
@@ -220,15 +219,15 @@ class StepDraws(Part):
             last: whether the step ends here, and what follows belongs to none until a batch is taken.
         """
         if self._since is not None:
-            now = places(self.session.torch, _STEP)
+            now = places(self.torch, _STEP)
             if drawn := moved(self._since, now):
                 self.session.event(Drawn(at, inside, drawn))
             self._since = None if last else now
-            self._updated = {**now, **places(self.session.torch, ("python",))} if last else None
+            self._updated = {**now, **places(self.torch, ("python",))} if last else None
 
     @guarded
     def _look_between(self, at: Where | None) -> None:
         if self._updated is not None:
-            drawn = moved(self._updated, places(self.session.torch, _BETWEEN))
+            drawn = moved(self._updated, places(self.torch, _BETWEEN))
             if drawn:
                 self.session.event(DrawnBetween(at, tuple(drawn)))

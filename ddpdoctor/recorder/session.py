@@ -197,10 +197,10 @@ class Session:
 
 
 class Part:
-    """What patches of one area know together; one for each session."""
+    """What patches of one area know, together where they ask for the one that each session has."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        self.session, self.torch = session, session.torch
 
     @classmethod
     def of(cls: type[_Part], session: Session) -> _Part:

@@ -24,7 +24,7 @@ from .iterated import OpenPass
 from .passes import Passes
 from .patches.ends import tell_exit
 from .session import Session
-from .training import Training
+from .training import TrainingPart
 
 _BACKWARDS_STEPPED = "backwards stepped"
 """What the session shares under this name: the backwards of the run that an optimizer's step has followed."""
@@ -48,13 +48,12 @@ _AHEAD = 3
 """Training steps between the announcement that time is up and the end; ranks are one apart at most."""
 
 
-class Cutting:
+class Cutting(TrainingPart):
     """Ends the passes of this process early, in a run that does not fit into its budget."""
 
     def __init__(self, session: Session, agreement: Agreement) -> None:
-        self.session = session
+        super().__init__(session)
         self.agreement = agreement
-        self.training = Training.of(session)
         options = session.options
         self.budget = options.budget
         self.late = options.time_limit or (_LATE_BY_BATCHES if options.batches else _LATE * options.budget)
@@ -122,7 +121,7 @@ class Cutting:
         return -(-batches // ranks) * ranks if ranks <= _MOST_TURNS else batches
 
     def _ranks(self) -> int:
-        dist = self.session.torch.distributed
+        dist = self.torch.distributed
         return int(dist.get_world_size()) if dist.is_available() and dist.is_initialized() else 1
 
     def _is_enough(self, now: OpenPass) -> bool:
@@ -133,15 +132,12 @@ class Cutting:
         )
 
 
-class Ending:
+class Ending(TrainingPart):
     """Ends a run that goes on and on, on every rank before the same training step."""
 
     def __init__(self, session: Session, passes: Passes, cutting: Cutting) -> None:
-        self.session = session
-        self.passes = passes
-        self.cutting = cutting
-        self.training = Training.of(session)
-        self.agreement = passes.agreement
+        super().__init__(session)
+        self.passes, self.cutting, self.agreement = passes, cutting, passes.agreement
         self.joint = 0
         """Training steps with a collective since the one before: as many on every rank."""
         self.alone = False
@@ -168,7 +164,7 @@ class Ending:
         self._count()
         self.meeting = self._decide()
         if self.meeting is not None:
-            register = self.session.torch.nn.modules.module.register_module_forward_pre_hook
+            register = self.torch.nn.modules.module.register_module_forward_pre_hook
             self._hook = register(self._before_forward)
 
     def _count(self) -> None:
@@ -191,7 +187,7 @@ class Ending:
 
     def _before_forward(self, module: Any, args: Any) -> None:
         # An evaluation that follows the step is still seen; the next forward that trains is one too many.
-        if module.training and self.session.torch.is_grad_enabled():
+        if module.training and self.torch.is_grad_enabled():
             self._end()
 
     @guarded

@@ -75,7 +75,7 @@ class Training(Part):
     """Whether the loss of the next backward is to be looked at."""
 
     def __init__(self, session: Session) -> None:
-        self.session, self.torch = session, session.torch
+        super().__init__(session)
         self.keys, self.loss = Keys(session.torch), LatestLoss(session.torch)
         self.wrappers: list[Wrapper] = []
         self.backwards = 0
@@ -261,6 +261,14 @@ class Training(Part):
         told = Progress(*done, round(now, 3), waited, memory, self.loss.take())
         self.session.event(told, now=True)  # also where the record is as large as it may be
         self.wants_loss = self.loss.is_wanted
+
+
+class TrainingPart(Part):
+    """A part that goes by where training stands."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.training = Training.of(session)
 
 
 def _own_memory() -> int:

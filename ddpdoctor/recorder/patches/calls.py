@@ -18,7 +18,7 @@ from ..events.schema import Event
 from ..events.training import Conversion, GatheredForMetrics
 from ..launchers import LAUNCHER_VARIABLES
 from ..patch import Args, Kwargs, after_call, watch
-from ..session import Session
+from ..session import Part, Session
 from ..training import Training
 from ..where import Where
 
@@ -88,11 +88,11 @@ def install(session: Session) -> None:
         session.patch_later(module, name, make)
 
 
-class Calls:
+class Calls(Part):
     """What was called in this process."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self._left = {"seeds": _MOST, "variables": _MOST}
         self._conversions = 0
         """Calls under way: a conversion calls itself for every child; only the outermost is the script's."""
@@ -121,7 +121,7 @@ class Calls:
     def converting(self, args: Args, kwargs: Kwargs) -> Conversion | bool:
         """BatchNorm layers are about to be converted: how many, and whether they are wrapped already."""
         self._conversions += 1
-        module, nn = args[0] if args else kwargs.get("module"), self.session.torch.nn
+        module, nn = args[0] if args else kwargs.get("module"), self.torch.nn
         if self._conversions > 1 or module is None:
             return False
         norms = [layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
@@ -146,7 +146,7 @@ class Calls:
         if error is None:
             model, began = begun
             buffers = {name: held for name, held in model.named_buffers() if held.is_floating_point()}
-            values = named(buffers, digests(self.session.torch, list(buffers.values())))
+            values = named(buffers, digests(self.torch, list(buffers.values())))
             self.session.event(BatchNormUpdate(began, time.monotonic(), self.session.here(), values))
 
     def turned_into_bytes(self, result: Any, _: Args, __: Kwargs) -> None:

@@ -66,7 +66,6 @@ class Checkpoints(Part):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.torch = session.torch
         self.saving = 0
         """Calls of torch.save that are under way."""
         self.restoring = 0

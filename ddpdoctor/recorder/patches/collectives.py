@@ -20,7 +20,7 @@ from ..guard import guarded
 from ..operations import BY_NAME, Kind, names
 from ..session import Session
 from ..traceback_frames import leave_out
-from ..training import Training
+from ..training import TrainingPart
 from ..where import Where
 from .backward import sequence_number
 
@@ -51,11 +51,9 @@ class _OpenCollective:
         self.waits, self.idle = False, 0.0
 
 
-class _Collectives:
+class _Collectives(TrainingPart):
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.training = Training.of(session)
-        self.torch = session.torch
+        super().__init__(session)
         self.depth = 0
         self.written = 0
         self.numbers: dict[int, int] = {}

@@ -17,17 +17,18 @@ from typing import Any
 from ..events.process import Exit, Raised
 from ..guard import guarded
 from ..patch import around
-from ..session import Session
+from ..session import Part, Session
 from ..where import Where, absolute
 
 _LONGEST_MESSAGE = 8000
 _MOST_FRAMES = 60
 
 
-class _Ends:
+class _Ends(Part):
+    raised = False
+
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.raised = False
+        super().__init__(session)
         self.asked: dict[str, Any] = {}
 
     def look(self) -> None:

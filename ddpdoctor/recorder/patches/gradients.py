@@ -11,7 +11,7 @@ from ..events.training import GradientCall
 from ..guard import guarded
 from ..session import Session
 from ..traceback_frames import leave_out
-from ..training import Training, is_digested
+from ..training import TrainingPart, is_digested
 
 
 def install(session: Session) -> None:
@@ -19,14 +19,11 @@ def install(session: Session) -> None:
     session.patch(session.torch.autograd, "grad", _GradientCalls(session).watch)
 
 
-class _GradientCalls:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.training = Training.of(session)
-        self.calls = 0
+class _GradientCalls(TrainingPart):
+    calls = 0
 
     def watch(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        torch = self.session.torch
+        torch = self.torch
 
         @functools.wraps(original)
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -45,8 +42,7 @@ class _GradientCalls:
 
     def _are_of_func(self, given: Any) -> bool:
         """Whether torch.func.grad asks, with tensors of its own that stand for wrapped parameters."""
-        torch = self.session.torch
-        func = getattr(torch._C, "_functorch", None)
+        func = getattr(self.torch._C, "_functorch", None)
         if func is None or not all(map(func.is_gradtrackingtensor, given)):
             return False
         held = {parameter.data_ptr() for parameter in self.training.wrapped()}
@@ -58,7 +54,7 @@ class _GradientCalls:
         """Write down that gradients of wrapped parameters are asked for."""
         if not self.training.wrappers or not self.session.detailed:
             return
-        given = (inputs,) if isinstance(inputs, self.session.torch.Tensor) else inputs
+        given = (inputs,) if isinstance(inputs, self.torch.Tensor) else inputs
         if any(map(self.training.keys.is_wrapped, given)) or self._are_of_func(given):
             self.calls += 1
             if self.session.steps or is_digested(self.calls):

@@ -11,7 +11,7 @@ from ..events.process import GroupEvent, Threads
 from ..guard import guarded
 from ..launchers import LAUNCHER_VARIABLES
 from ..patch import Args, Kwargs, after_call, watch
-from ..session import Session
+from ..session import Part, Session
 
 MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
 _WITH_MESHES = (*MODULES, "torch.distributed.device_mesh")
@@ -33,10 +33,8 @@ def install(session: Session) -> None:
         )
 
 
-class _Groups:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.calls = 0
+class _Groups(Part):
+    calls = 0
 
     def _begun(self, action: str, **fields: Any) -> GroupEvent:
         self.calls += 1
@@ -49,32 +47,32 @@ class _Groups:
         return self._begun("joining", arguments=_given(args, kwargs), environ=environ)
 
     def joined(self, joining: GroupEvent, _: Any, error: BaseException | None) -> None:
-        session, dist, now = self.session, self.session.torch.distributed, time.monotonic()
+        session, dist, now = self.session, self.torch.distributed, time.monotonic()
         if error is not None:
             session.event(replace(joining, action="refused", time=now), now=True)
             return
         session.rank, session.in_worker = dist.get_rank(), False
         cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        session.event(Threads(session.torch.get_num_threads(), cpus))
+        session.event(Threads(self.torch.get_num_threads(), cpus))
         made = {"rank": session.rank, "size": dist.get_world_size(), "backend": dist.get_backend()}
         session.event(replace(joining, action="init", time=now, **made), now=True)
 
     def making(self, args: Args, kwargs: Kwargs) -> GroupEvent:
         given = args[0] if args else kwargs.get("ranks")
-        everybody = range(self.session.torch.distributed.get_world_size())
+        everybody = range(self.torch.distributed.get_world_size())
         ranks = tuple(everybody if given is None else (int(rank) for rank in given))
         local = bool(kwargs.get("use_local_synchronization"))
         return self._begun("making", ranks=ranks, size=len(ranks), local=local, mesh=_dimension(kwargs))
 
     def made(self, making: GroupEvent, group: Any, error: BaseException | None = None) -> None:
         if error is None:
-            dist = self.session.torch.distributed
+            dist = self.torch.distributed
             outside = group is None or group is dist.GroupMember.NON_GROUP_MEMBER
             rank = -1 if outside else dist.get_rank(group)
             self.session.event(replace(making, action="new_group", time=time.monotonic(), rank=rank))
 
     def split(self, group: Any, _: Args, kwargs: Kwargs) -> None:
-        dist = self.session.torch.distributed
+        dist = self.torch.distributed
         if group is not None and group is not dist.GroupMember.NON_GROUP_MEMBER:
             ranks = tuple(dist.get_process_group_ranks(group))
             mesh = _dimension(kwargs)
@@ -82,7 +80,7 @@ class _Groups:
 
     def destroying(self, args: Args, kwargs: Kwargs) -> GroupEvent | None:
         group = args[0] if args else kwargs.get("group")
-        if group is not None and group is not self.session.torch.distributed.group.WORLD:
+        if group is not None and group is not self.torch.distributed.group.WORLD:
             return None
         for action in self.session.before_destroy:
             guarded(action)()

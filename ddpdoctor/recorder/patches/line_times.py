@@ -15,7 +15,7 @@ from types import FrameType
 from ..events.training import LineTime, LineTimes
 from ..guard import guarded
 from ..session import Session
-from ..training import Training
+from ..training import TrainingPart
 from ..waiting import queue_of_thread
 from ..where import Where, absolute
 
@@ -36,12 +36,11 @@ def install(session: Session) -> None:
     session.on_undo(sampler.stop)
 
 
-class LineSampler:
+class LineSampler(TrainingPart):
     """Of a process; its thread is there while it looks."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
-        self._training = Training.of(session)
+        super().__init__(session)
         self._pid = 0
         """The process that has the thread."""
         self._stopped = False
@@ -53,9 +52,9 @@ class LineSampler:
     def open_step(self) -> None:
         """A training step begins, in the thread that trains."""
         if (
-            self._training.is_early
+            self.training.is_early
             and self._pid != os.getpid()
-            and not (self._stopped or self._session.in_worker)
+            and not (self._stopped or self.session.in_worker)
         ):
             self._pid = os.getpid()
             _thread.start_new_thread(self._keep_looking, (self._pid,))
@@ -69,9 +68,9 @@ class LineSampler:
         self._began = self._last = time.monotonic()
         self._queue = queue_of_thread(self._native())
         self._queued = self._queue()
-        self._step = self._session.steps
+        self._step = self.session.steps
         self._seconds.clear()
-        while self._training.is_early and not (self._stopped or self._session.ended):
+        while self.training.is_early and not (self._stopped or self.session.ended):
             time.sleep(min(_MOST_SECONDS, max(_SECONDS, _OF_A_STEP * (self._last - self._began))))
             if pid != os.getpid():
                 return
@@ -80,30 +79,30 @@ class LineSampler:
         self._pid = 0
 
     def _look(self) -> None:
-        now, step = time.monotonic(), self._session.steps
+        now, step = time.monotonic(), self.session.steps
         if step != self._step:
             self._write()
             self._step, self._began = step, now
         queued = self._queue()
         passed = now - self._last - (queued - self._queued)
         self._last, self._queued = now, queued
-        line = None if self._training.waits.open else self._line()
+        line = None if self.training.waits.open else self._line()
         if line is not None:
             self._seconds[line] = self._seconds.get(line, 0.0) + max(0.0, passed)
 
     def _native(self) -> int:
         """The number that the system has given to the thread that trains."""
-        known = (it.native_id for it in threading.enumerate() if it.ident == self._session.thread)
+        known = (it.native_id for it in threading.enumerate() if it.ident == self.session.thread)
         return next(known, None) or os.getpid()
 
     def _line(self) -> _Line | None:
         """The innermost line of the script that the training thread is at."""
         main = threading.main_thread().ident or 0
         # Nothing of it may outlive this function: what the script lets go of would live on in its frames.
-        frame: FrameType | None = sys._current_frames().get(self._session.thread or main)
+        frame: FrameType | None = sys._current_frames().get(self.session.thread or main)
         while frame is not None:
             code = frame.f_code
-            if not self._session.sites.is_foreign(code.co_filename):
+            if not self.session.sites.is_foreign(code.co_filename):
                 function = getattr(code, "co_qualname", code.co_name)
                 return code.co_filename, frame.f_lineno or code.co_firstlineno, function
             frame = frame.f_back
@@ -117,4 +116,4 @@ class LineSampler:
             if seconds >= _LEAST_TIME
         )
         if times:
-            self._session.event(LineTimes(self._step, times))
+            self.session.event(LineTimes(self._step, times))

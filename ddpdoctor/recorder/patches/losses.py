@@ -12,7 +12,7 @@ from ..events.training import MeanLoss
 from ..guard import guarded
 from ..patch import IN_FULL, watch
 from ..session import Session
-from ..training import Training
+from ..training import TrainingPart
 
 _CLASSIFYING = ("cross_entropy", "nll_loss")
 _ELEMENTWISE = (
@@ -31,11 +31,9 @@ def install(session: Session) -> None:
         session.patch_function(("torch.nn.functional",), name, functools.partial(losses.watch, name))
 
 
-class _Losses:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.training = Training.of(session)
-        self.depth = 0
+class _Losses(TrainingPart):
+    depth = 0
+    """Calls under way: some call others."""
 
     def watch(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         """Watch one function."""
@@ -48,7 +46,7 @@ class _Losses:
                 args, kwargs = begun
                 self._tell(name, {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}, result)
 
-        call = watch(self.session.torch, self._begin, end, self._briefly)(original)
+        call = watch(self.torch, self._begin, end, self._briefly)(original)
         # torch.jit.script compiles what stands here.
         call.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
         return call
@@ -57,7 +55,7 @@ class _Losses:
         return original(*args, **kwargs) if self.training.quiet else IN_FULL
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self.training.updated and self.session.torch.is_grad_enabled():
+        if self.training.updated and self.torch.is_grad_enabled():
             self.training.open_step()
         if not self.session.detailed:
             return None
@@ -66,8 +64,7 @@ class _Losses:
 
     @guarded
     def _tell(self, name: str, given: dict[str, Any], result: Any) -> None:
-        torch = self.session.torch
-        if not isinstance(result, torch.Tensor) or not result.requires_grad or self.training.in_backward:
+        if not isinstance(result, self.torch.Tensor) or not result.requires_grad or self.training.in_backward:
             return
         if (
             given.get("reduction") != "mean"
@@ -85,7 +82,7 @@ class _Losses:
 
     def _count(self, name: str, given: dict[str, Any]) -> tuple[int, int] | None:
         values, target = given["input"], given["target"]
-        if type(target) is not self.session.torch.Tensor:
+        if type(target) is not self.torch.Tensor:
             return None
         if name in _ELEMENTWISE:
             return values.numel(), values.numel()
@@ -93,5 +90,5 @@ class _Losses:
             # Probabilities of classes: one row is one target.
             count = values.numel() // max(1, values.shape[1] if values.dim() > 1 else values.shape[0])
             return count, count
-        with unseen(self.session.torch):
+        with unseen(self.torch):
             return int((target != given["ignore_index"]).sum()), target.numel()

@@ -19,7 +19,7 @@ from ..hooked import Hooked
 from ..patch import Args, Kwargs, after_call, hook
 from ..randomness import StepDraws
 from ..session import Session
-from ..training import DigestBudget, Training, is_digested, parameters_of
+from ..training import DigestBudget, Training, TrainingPart, is_digested, parameters_of
 from ..where import Where
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
@@ -57,11 +57,9 @@ class _Step:
         self.idle = idle
 
 
-class _Optimizers:
+class _Optimizers(TrainingPart):
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.torch = session.torch
-        self.training = Training.of(session)
+        super().__init__(session)
         self.draws = StepDraws.of(session)
         self.known: list[_Known] = []
         self.by_id: dict[int, _Known] = {}

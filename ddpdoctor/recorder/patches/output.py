@@ -21,7 +21,7 @@ from ..events.files import LogWriter, Printed
 from ..guard import guarded
 from ..passes import ENDED_WITHOUT_TRAINING
 from ..patch import Args, Kwargs, after_call
-from ..session import Session
+from ..session import Part, Session
 from ..where import Where
 from .forward import EVALUATED
 
@@ -72,14 +72,14 @@ def _run(run: Any, args: Args, kwargs: Kwargs) -> str:
     return str(kwargs.get("run_name") or getattr(getattr(run, "info", None), "experiment_id", "") or "")
 
 
-class _LogFiles:
+class _LogFiles(Part):
     """Files of logging; one is told of with its first line below WARNING, or its third above.
 
     Ranks may keep a file open for a warning of their own, and a framework for nothing at all.
     """
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        super().__init__(session)
         self.opened: weakref.WeakKeyDictionary[Any, Where | None] = weakref.WeakKeyDictionary()
         self.warned: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -99,10 +99,8 @@ class _LogFiles:
         self.session.event(LogWriter("logging", path, at, time.monotonic()))
 
 
-class _Lines:
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.left = _MOST
+class _Lines(Part):
+    left = _MOST
 
     def look_at_print(self, _: Any, args: Args, kwargs: Kwargs) -> None:
         """Something was printed."""
@@ -132,7 +130,5 @@ class _Lines:
         if type(value) is dict and len(value) <= _MOST_ENTRIES:
             return ", ".join(f"{self.show(key)}: {self.show(entry)}" for key, entry in value.items())
         plain = isinstance(value, str | int | float | bool | None)
-        small = (
-            isinstance(value, self.session.torch.Tensor) and value.device.type == "cpu" and value.numel() < 9
-        )
+        small = isinstance(value, self.torch.Tensor) and value.device.type == "cpu" and value.numel() < 9
         return str(value) if plain or small else f"<{type(value).__name__}>"

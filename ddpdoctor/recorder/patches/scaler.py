@@ -9,16 +9,15 @@ from typing import Any
 from ..digest import unseen
 from ..hand_clip import HandClips
 from ..patch import Args, Kwargs, watch
-from ..session import Part, Session
-from ..training import Training, parameters_of
+from ..session import Session
+from ..training import TrainingPart, parameters_of
 
 
-class Scalers(Part):
+class Scalers(TrainingPart):
     """The scalers in use, from their first scale() to their update()."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.training = Training.of(session)
         self.by_hand = HandClips(session)
         self._in_use: dict[int, tuple[weakref.ref[Any], list[weakref.ref[Any]]]] = {}
 
@@ -81,7 +80,7 @@ class Scalers(Part):
         scale = getattr(scaler, "_scale", None)
         if scale is None or (scale.device.type != "cpu" and not self.session.detailed):
             return None
-        with unseen(self.session.torch):
+        with unseen(self.torch):
             return float(scale)
 
 

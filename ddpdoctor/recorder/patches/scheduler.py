@@ -12,7 +12,7 @@ from typing import Any
 from ..events.updates import SchedulerStep
 from ..patch import IN_FULL, watch
 from ..session import Session
-from ..training import Training
+from ..training import TrainingPart
 
 _OFTEN = 0.1
 """Seconds; steps of a scheduler that come as often are written down with detailed training steps only."""
@@ -23,10 +23,9 @@ _NEAR = 8
 """Frames of ours and of torch between a framework's call and here, at most."""
 
 
-class _Schedulers:
+class _Schedulers(TrainingPart):
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.training = Training.of(session)
+        super().__init__(session)
         self.known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.depth = 0
         self.last: dict[int, float] = {}
@@ -77,7 +76,7 @@ class _Schedulers:
             number,
             self.session.here(),
             type(scheduler).__name__,
-            _number(self.session.torch, metric) if plateau else None,
+            _number(self.torch, metric) if plateau else None,
             now,
             _framework(sys._getframe(1)),
             self.session.steps - 1,

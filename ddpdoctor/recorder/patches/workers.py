@@ -11,7 +11,7 @@ from .. import fingerprint, randomness
 from ..events.data import Worker
 from ..guard import guarded
 from ..patch import Args, Kwargs, watch
-from ..session import Session
+from ..session import Part, Session
 
 _BATCHES = 16
 """How many batches of a pass are looked at, where the main process loads them."""
@@ -51,25 +51,26 @@ def _watch_fetch(session: Session, fetcher: Any) -> None:
     fetcher.fetch = watch(session.torch, begin, end)(original)
 
 
-class _Worker:
+class _Worker(Part):
     """This process, if it is a worker."""
 
+    pid = 0
+    event: Worker | None = None
+    left = _SAMPLES
+    dataset: Any = None
+    """Where it is no stream: one may shuffle its files alike in each worker, to divide them."""
+
     def __init__(self, session: Session) -> None:
-        self.session = session
-        self.pid = 0
-        self.event: Worker | None = None
-        self.left = _SAMPLES
-        self.dataset: Any = None
-        """Where it is no stream: one may shuffle its files alike in each worker, to divide them."""
+        super().__init__(session)
         self.generators: dict[str, str] = {}
         """Where its generators stood after the batch before."""
 
     def begin(self, *_: Any) -> bool:
         """It is seeded, the script's worker_init_fn has run, and it is about to open the dataset."""
-        info = self.session.torch.utils.data.get_worker_info()
+        info = self.torch.utils.data.get_worker_info()
         if info is not None and self.pid != os.getpid():
             self.pid = os.getpid()
-            self.event = Worker(info.id, randomness.states(self.session.torch), pid=self.pid)
+            self.event = Worker(info.id, randomness.states(self.torch), pid=self.pid)
             self.session.event(self.event, now=True)
         return True
 
@@ -77,7 +78,7 @@ class _Worker:
         """Look at the first samples on their way to being collated."""
         if self.pid != os.getpid() or not self.left:
             return
-        iterable = self.session.torch.utils.data.IterableDataset
+        iterable = self.torch.utils.data.IterableDataset
         self.dataset = None if isinstance(fetcher.dataset, iterable) else fetcher.dataset
         original = fetcher.collate_fn
 
@@ -86,11 +87,11 @@ class _Worker:
             if not self.left:
                 fetcher.collate_fn = original
 
-        fetcher.collate_fn = watch(self.session.torch, collate)(original)
+        fetcher.collate_fn = watch(self.torch, collate)(original)
 
     def look(self, samples: Any) -> None:
         """Samples were loaded."""
-        torch, event = self.session.torch, self.event
+        torch, event = self.torch, self.event
         if event is None:
             return
         fingerprints = [fingerprint.of(sample, torch) for sample in samples[: self.left]]
@@ -107,7 +108,7 @@ class _Worker:
 
         One that is seeded anew for each sample stands elsewhere in each worker then.
         """
-        before, self.generators = self.generators, randomness.own_states(self.session.torch, self.dataset)
+        before, self.generators = self.generators, randomness.own_states(self.torch, self.dataset)
         for name, state in self.generators.items():
             known = event.seeds.get(name)
             if known is None and before.get(name, state) != state:
