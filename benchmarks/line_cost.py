@@ -29,7 +29,8 @@ try:
 except ImportError:
     torch = None
 from train import make_step
-from ddpdoctor.recorder.lines import Lines
+from ddpdoctor.recorder import line_observers
+from ddpdoctor.recorder.patches.lines import Lines
 from ddpdoctor.recorder.sites import Sites
 
 written = []
@@ -39,14 +40,9 @@ session = SimpleNamespace(
     options=SimpleNamespace(full=True), in_worker=False,
 )
 if torch is None:
-    for module in ("line_monitor", "line_trace"):
-        __import__(f"ddpdoctor.recorder.{module}")
-        setattr(sys.modules[f"ddpdoctor.recorder.{module}"], "hide_from_compiler", lambda *_, **__: None)
+    line_observers.hide_from_compiler = lambda *_, **__: None
 lines = Lines(session)
-if sys.version_info >= (3, 12):
-    from ddpdoctor.recorder.line_monitor import LineMonitor as Observer
-else:
-    from ddpdoctor.recorder.line_trace import LineTrace as Observer
+Observer = line_observers.LineMonitor if sys.version_info >= (3, 12) else line_observers.LineTrace
 step, times = make_step(torch), {True: [], False: []}
 lines.begin(Observer(lines))
 

@@ -64,6 +64,6 @@ def _call(callback: Callback) -> None:
     try:
         callback()
     except Exception:  # noqa: BLE001 - the user's import succeeded; what is ours must not make it fail
-        from .guard import report
+        from .patch import report
 
         report("import")

@@ -14,12 +14,10 @@ from typing import Any
 from .digest import digests
 from .digest import named as by_name
 from .events.training import CopyForward
-from .guard import guarded
 from .keys import names_inside
-from .patch import has_compiled
+from .patch import guarded, has_compiled, leave_out
 from .patches.forward import begin, caller_of, end
 from .session import Session
-from .traceback_frames import leave_out
 from .training import Training, TrainingPart, Wrapper
 
 _MOST_SHADOWS = 200

@@ -1,18 +1,27 @@
-"""What a dataset holds, in order, as one fingerprint; from what it keeps in memory, never by loading a sample."""
+"""What a dataset holds, in order, as one fingerprint; from what it keeps in memory, never by loading a sample.
+
+And the parts into which datasets are divided, from where they are made to the loaders that draw from them.
+"""
 
 from __future__ import annotations
 
 import dis
 import operator
 import os
+import weakref
 import zlib
 from array import array
 from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from . import fingerprint
+from .digest import fingerprint
+from .events.data import Subset
 from .lengths import Lengths, is_plain
+from .numbers import Numbers
+from .patch import guarded
+from .session import Session
+from .where import Where
 
 _ADDS = ("append", "extend", "insert", "add", "pop", "clear", "update", "setdefault")
 """Methods by which a dataset notes something while it is read."""
@@ -30,6 +39,10 @@ _MOST_OF_ELEMENT = 1 << 10
 _MOST_BYTES = 16 << 20
 """Of a tensor."""
 _DEEPEST = 4
+
+
+_MOST_PARTS = 100
+_MOST_SAMPLES = 4_000_000
 
 
 def ignores_index(dataset: Any) -> bool:
@@ -154,7 +167,7 @@ def _same_length(value: Any, dataset: Any, lengths: Lengths) -> bool:
 
 def _parts(value: Any, torch: Any) -> Iterator[str]:
     if isinstance(value, torch.Tensor) or type(value).__module__ == "numpy":
-        if print_ := fingerprint.of(value, torch, _MOST_BYTES):
+        if print_ := fingerprint(value, torch, _MOST_BYTES):
             yield print_
     elif isinstance(value, list | tuple) and value:
         if isinstance(value[0], torch.Tensor) and len(value) <= _MOST_COLUMNS:
@@ -173,9 +186,7 @@ def _of_list(values: Any, torch: Any) -> str:
     crc = zlib.crc32(str(len(values)).encode())
     for value in chosen:
         # Not repr: it would tell where an object lies in memory.
-        part = (
-            value[root:] if isinstance(value, str) else fingerprint.of(value, torch, _MOST_OF_ELEMENT) or ""
-        )
+        part = value[root:] if isinstance(value, str) else fingerprint(value, torch, _MOST_OF_ELEMENT) or ""
         crc = zlib.crc32(part.encode(errors="surrogatepass"), crc)
     return f"{crc:08x}"
 
@@ -184,3 +195,67 @@ def _first_of_pair(value: Any) -> Any:
     """A file's path stands for a pair of path and label too: their order is the same."""
     pair = isinstance(value, list | tuple) and value and isinstance(value[0], str)
     return value[0] if pair else value
+
+
+class Splits:
+    """All Subsets of a process."""
+
+    def __init__(self, session: Session, numbers: Numbers, lengths: Lengths) -> None:
+        self.session = session
+        self.numbers = numbers
+        self.lengths = lengths
+        self.group: int | None = None
+        """The call of random_split that is under way."""
+        self._datasets: dict[int, tuple[Any, int]] = {}
+        self._parts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._groups = self._made = 0
+
+    def key(self, dataset: Any) -> int:
+        """A number for a dataset, by identity; ids alone are given again when one is gone."""
+        reference, serial = self._datasets.get(id(dataset), (None, 0))
+        if reference is None or reference() is not dataset:
+            serial = len(self._datasets)
+            try:
+                self._datasets[id(dataset)] = weakref.ref(dataset), serial
+            except TypeError:  # a list, for instance
+                self._datasets[id(dataset)] = (lambda: dataset), serial
+        return serial
+
+    def open_group(self) -> bool:
+        """random_split was called."""
+        self.group, self._groups = self._groups, self._groups + 1
+        return True
+
+    def close_group(self, *_: object) -> None:
+        """It is over."""
+        self.group = None
+
+    @guarded
+    def made(self, subset: Any, at: Where | None) -> None:
+        """A Subset was constructed."""
+        indices = subset.indices
+        if self._made >= _MOST_PARTS or not is_plain(indices) or len(indices) > _MOST_SAMPLES:
+            return
+        part, self._made = self._made, self._made + 1
+        self._parts[subset] = part
+        inner, places = innermost(subset, self.session.torch, self.lengths)
+        kept = self.numbers.store(array("q", map(operator.index, indices)) if places is None else places)
+        whole, samples = self.key(subset.dataset), self.lengths.of(inner)
+        self.session.event(Subset(part, whole, samples, kept, self.group, at))
+
+    def of(self, dataset: Any) -> tuple[int, ...]:
+        """The parts that a dataset draws from."""
+        return tuple(self._parts[layer] for layer in _layers(dataset) if layer in self._parts)
+
+
+def _layers(dataset: Any) -> Iterator[Any]:
+    """A dataset and all that it holds inside."""
+    waiting, count = [dataset], 0
+    while waiting and count < 50:
+        layer, count = waiting.pop(), count + 1
+        if hasattr(layer, "__dict__"):
+            yield layer
+            held = vars(layer)
+            waiting += [held[name] for name in ("dataset", "subset") if name in held]
+            several = held.get("datasets")
+            waiting += several if type(several) in (list, tuple) else ()

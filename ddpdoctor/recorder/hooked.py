@@ -14,10 +14,9 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from .digest import few, unseen
-from .divisors import factors_of_means
 from .events.updates import HookedGradient
-from .guard import guarded
-from .patch import Args, Kwargs, hide_from_compiler
+from .patch import Args, Kwargs, guarded, hide_from_compiler
+from .patches.losses import factors_of_means
 from .session import Session
 from .training import TrainingPart, Wrapper
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from .digest import is_plain, unseen
 from .events.schema import Event
-from .frame_variables import variables_of
-from .guard import guarded
+from .patch import guarded
 from .session import Session
+from .sites import variables_of
 from .training import TrainingPart, is_digested
 from .where import Where
 

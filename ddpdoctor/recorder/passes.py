@@ -10,17 +10,18 @@ from collections import deque
 from contextlib import suppress
 from typing import Any
 
-from . import contents, fingerprint, order, samplers
+from . import contents, samplers
 from .agreement import Agreement
+from .contents import Splits
+from .digest import fingerprint, fingerprints_of_rows, length_of
 from .events.data import Batch, Integers, Loader, LoaderMade, LoaderPass, Sampler, WorkersStarted
-from .guard import guarded
 from .iterated import Loader as Known
 from .iterated import OpenPass
 from .lengths import Lengths, attribute
 from .numbers import Numbers
+from .patch import guarded
 from .randomness import LOADED, StepDraws
 from .session import Session
-from .splits import Splits
 from .where import Where
 
 ENDED_WITHOUT_TRAINING = "ended without training"
@@ -210,8 +211,8 @@ class Passes:
         now.indices = array("q")
         try:
             if now.loader.endless:
-                raise order.Unforeseen
-            now.indices, batches = order.foresee(self.session.torch, iterator, self.lengths)
+                raise samplers.Unforeseen
+            now.indices, batches = samplers.foresee(self.session.torch, iterator, self.lengths)
         except Exception:  # noqa: BLE001 - the sampler raises, as it will in the script
             now.loader.endless = True
             return None
@@ -227,8 +228,8 @@ class Passes:
         now.asked += 1
         indices: array[int] = array("q")
         try:
-            order.add_indices(indices, index)
-        except order.Unforeseen:
+            samplers.add_indices(indices, index)
+        except samplers.Unforeseen:
             now.indices = None
             return
         if not now.foreseen:
@@ -308,10 +309,10 @@ class Passes:
     def _tell_batch(self, now: OpenPass, batch: Any) -> None:
         if now.taken <= now.looked_at:
             torch = self.session.torch
-            rows = fingerprint.rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
+            rows = fingerprints_of_rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
             now.rows += len(rows)
-            content, drew = fingerprint.of(batch, torch), self.session.shared.pop(LOADED, None)
-            length = fingerprint.length(batch, torch)
+            content, drew = fingerprint(batch, torch), self.session.shared.pop(LOADED, None)
+            length = length_of(batch, torch)
             self.session.event(Batch(now.id, now.taken, content, tuple(rows), drew, length))
         else:
             self.session.event(Batch(now.id, now.taken))

@@ -1,15 +1,19 @@
-"""The shape of most patches: what is ours before and after the user's own call, which stands outside every guard."""
+"""The shape of most patches: what is ours before and after the user's own call, which stands outside every guard.
+
+What goes wrong inside the recorder stays there: this is one of the two places for a broad except. An exception of the
+user's goes on with a traceback in which none of our frames stands.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
 import sys
+import traceback
 from collections.abc import Callable
-from types import CodeType
-from typing import Any
-
-from .guard import guarded, name_of, report
-from .traceback_frames import leave_out
+from types import CodeType, TracebackType
+from typing import Any, ParamSpec, TypeVar
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -17,6 +21,16 @@ Make = Callable[[Callable[..., Any]], Callable[..., Any]]
 """What makes a replacement of a function."""
 IN_FULL = object()
 """What a brief way returns that leaves a call to the full one."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_listeners: list[Callable[[str, str], None]] = []
+_reported: set[str] = set()
+_OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_REHEARSE = os.path.join(_OURS, "rehearse") + os.sep
+_OF_THE_SCRIPT = ("", "plain", "refuse")
+"""Functions of the rehearsal that call what the script called, or raise what it would get on GPUs."""
 
 
 def watch(
@@ -176,3 +190,81 @@ def hide_package(torch: Any, package: str) -> None:
         code = waiting.pop()
         dynamo.skip_code(code)
         waiting.extend(part for part in code.co_consts if isinstance(part, CodeType))
+
+
+def on_fault(listener: Callable[[str, str], None]) -> None:
+    """Have faults told to this function, as topic and text."""
+    _listeners[:] = [listener]
+
+
+def guarded(function: Callable[P, R]) -> Callable[P, R | None]:
+    """Run a function of ours in the user's process: an exception in it is noted once and None returned.
+
+    The user's own call never stands inside: its exceptions are not ours to catch.
+    """
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        try:
+            return function(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - a fault of ours costs a note, never the run
+            report(name_of(function))
+            return None
+
+    return call
+
+
+@guarded
+def nothing() -> None:
+    """Shares its code with every guarded function."""
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What a fault in a function is told under."""
+    inner = getattr(function, "func", function)  # of a partial
+    return getattr(inner, "__qualname__", None) or str(inner)
+
+
+def report(topic: str) -> None:
+    """Note the exception that is being handled, once for each topic."""
+    if topic in _reported:
+        return
+    _reported.add(topic)
+    text = traceback.format_exc(limit=-3)
+    for listener in _listeners:
+        _tell(listener, topic, text)
+
+
+def _tell(listener: Callable[[str, str], Any], topic: str, text: str) -> None:
+    try:
+        listener(topic, text)
+    except Exception:  # noqa: BLE001 - the disk may be full: then there is nobody left to tell
+        pass
+
+
+def leave_out(error: BaseException) -> None:
+    """Take what stands first of a traceback off it, as far as it is ours.
+
+    To be called in the ``except`` through which the exception goes on by a bare ``raise``, which adds no frame. Frames
+    stay where the rehearsal itself is at fault, which is told by them.
+    """
+    trace, name = error.__traceback__, ""
+    while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
+        code = trace.tb_frame.f_code
+        name = code.co_name if code.co_filename.startswith(_REHEARSE) else name
+        trace = trace.tb_next
+    if name not in _OF_THE_SCRIPT:
+        return
+    error.__traceback__ = trace
+    if sys.version_info < (3, 11):
+        _handle(type(error), error, trace)
+
+
+def _handle(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Have the interpreter handle an exception with another traceback: before 3.11, a bare raise takes its own."""
+    python: Any = ctypes.pythonapi
+    python.Py_IncRef.restype = python.PyErr_SetExcInfo.restype = None
+    values = [ctypes.py_object(value) for value in (kind, error, trace)]
+    for value in values:  # it keeps what it is given
+        python.Py_IncRef(value)
+    python.PyErr_SetExcInfo(*values)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from .digest import is_captured
 from .events.training import Drawn, DrawnBetween, Draws
-from .guard import guarded
+from .patch import guarded
 from .session import Session
 from .training import TrainingPart, is_digested, is_sampled
 from .where import Where
@@ -62,10 +62,8 @@ def own_states(torch: Any, dataset: Any) -> dict[str, str]:
                 if id(part) not in visited and len(visited) < _MOST_OBJECTS:
                     visited.add(id(part))
                     parts[f"{name}.{key}"] = part
-        states = {name: _state(torch, part) for name, part in parts.items()}
-        generators |= {
-            name: f"{zlib.crc32(repr(state).encode()):08x}" for name, state in states.items() if state
-        }
+        states = {name: _digest(torch, part) for name, part in parts.items()}
+        generators |= {name: state for name, state in states.items() if state is not None}
         held = {name: part for name, part in parts.items() if states[name] is None}
     return generators
 
@@ -85,47 +83,50 @@ def _parts(owner: Any) -> list[tuple[str, Any]]:
 def _generators_used(torch: Any, owner: Any) -> dict[str, Any]:
     """The global variables that are generators and are named in the methods of an object, those of its class alone."""
     functions = [function for function in vars(type(owner)).values() if type(function) is FunctionType]
-    used = [
-        (name, function.__globals__.get(name))
-        for function in functions
-        for name in function.__code__.co_names
-    ]
-    return {name: value for name, value in used if _state(torch, value) is not None}
+    used = [(name, it.__globals__.get(name)) for it in functions for name in it.__code__.co_names]
+    return {name: value for name, value in used if _digest(torch, value) is not None}
 
 
-def _state(torch: Any, part: Any) -> object:
-    """Of a generator of numbers; None of anything else, and of one without a state.
+def _digest(torch: Any, part: Any) -> str | None:
+    """Where a generator of numbers stands; None of anything else, and of one on a GPU, which is not waited for."""
+    if issubclass(type(part), torch.Generator) and part.device.type != "cpu":
+        return None
+    state = _state(torch, part)
+    return None if state is None else f"{zlib.crc32(state[0]):08x}"
+
+
+def _state(torch: Any, part: Any) -> tuple[bytes, bytes, int] | None:
+    """The state of a generator, read and left as it is, the numbers that it has made in advance, and how many of them
+    are used, as far as that is in it; None of anything else, and of one without a state.
 
     A lazy object makes what it stands for when it is asked for its ``__class__``, as isinstance does.
     """
-    kind = type(part)
-    if issubclass(kind, random.Random):
-        return None if issubclass(kind, random.SystemRandom) else part.getstate()
-    if issubclass(kind, torch.Generator) and part.device.type == "cpu":
-        return bytes(part.get_state().tolist())
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None and issubclass(kind, numpy.Generator):
-        return _fields(part.bit_generator.state)
-    if numpy is not None and issubclass(kind, numpy.RandomState):
-        return _fields(part.get_state(legacy=False))
+    kind, numpy = type(part), sys.modules.get("numpy.random")
+    if issubclass(kind, random.Random) and not issubclass(kind, random.SystemRandom):
+        version, (*made, following), gauss = part.getstate()
+        numbers = _PYTHON.pack(*made)
+        return numbers + repr((version, following, gauss)).encode(), numbers, following
+    if issubclass(kind, torch.Generator):
+        tensor = part.get_state()
+        state = ctypes.string_at(tensor.data_ptr(), tensor.numel())
+        if len(state) <= _TORCH_NEXT:  # a GPU's
+            return state, state, 0
+        return state, state[_TORCH_MADE], struct.unpack_from("<Q", state, _TORCH_NEXT)[0]
+    if numpy is not None and issubclass(kind, numpy.Generator | numpy.RandomState):
+        is_new = issubclass(kind, numpy.Generator)
+        fields = part.bit_generator.state if is_new else part.get_state(legacy=False)
+        inner = fields["state"]
+        values = [it for it in (*fields.values(), *inner.values()) if it is not inner]
+        arrays = [it.tobytes() for it in values if hasattr(it, "tobytes")]  # printed, they are cut short
+        plain = repr([it for it in values if not hasattr(it, "tobytes")]).encode()
+        made = inner["key"].tobytes() if "pos" in inner else b""
+        return b"".join((*arrays, plain)), made, int(inner.get("pos", 0))
     return None
-
-
-def _fields(state: dict[str, Any]) -> list[object]:
-    """The fields of a NumPy generator's state, whose arrays are printed in part only."""
-    fields = {**state, "state": None, **state["state"]}.values()
-    return [field.tobytes() if hasattr(field, "tobytes") else field for field in fields]
 
 
 def places(torch: Any, streams: Iterable[str]) -> _Places:
     """Where these streams stand, as far as there are such; read and left as they are."""
-    readers: dict[str, Callable[[Any], tuple[bytes, bytes, int] | None]] = {
-        "torch": _torch,
-        "python": _python,
-        "numpy": _numpy,
-        "cuda": _cuda,
-    }
-    states = {name: readers[name](torch) for name in streams}
+    states = {name: _state(torch, _GENERATORS[name](torch)) for name in streams}
     return {
         name: (f"{zlib.crc32(state[0]):08x}", f"{zlib.crc32(state[1]):08x}", state[2])
         for name, state in states.items()
@@ -133,40 +134,25 @@ def places(torch: Any, streams: Iterable[str]) -> _Places:
     }
 
 
-def _torch(torch: Any) -> tuple[bytes, bytes, int]:
-    return _twister(torch.default_generator.get_state())
-
-
-def _twister(tensor: Any) -> tuple[bytes, bytes, int]:
-    state = ctypes.string_at(tensor.data_ptr(), tensor.numel())
-    (following,) = struct.unpack_from("<Q", state, _TORCH_NEXT)
-    return state, state[_TORCH_MADE], following
-
-
-def _cuda(torch: Any) -> tuple[bytes, bytes, int] | None:
-    if not torch.cuda.is_initialized() or is_captured(torch):
-        return None
-    tensor = torch.cuda.default_generators[torch.cuda.current_device()].get_state()
-    if (
-        tensor.numel() > _TORCH_NEXT
-    ):  # a rehearsal draws a simulated GPU's numbers from a generator of the CPU
-        return _twister(tensor)
-    state = ctypes.string_at(tensor.data_ptr(), tensor.numel())
-    return state, state, 0  # how many numbers were drawn is not in it
-
-
-def _python(_: Any) -> tuple[bytes, bytes, int]:
-    version, (*made, following), gauss = random.getstate()
-    numbers = _PYTHON.pack(*made)
-    return numbers + repr((version, following, gauss)).encode(), numbers, following
-
-
-def _numpy(_: Any) -> tuple[bytes, bytes, int] | None:
+def _numpys_own(_: Any) -> Any:
     module = sys.modules.get("numpy.random")
-    if module is None:
+    return None if module is None else module.get_state.__self__
+
+
+def _of_current_gpu(torch: Any) -> Any:
+    cuda = torch.cuda
+    if not cuda.is_initialized() or is_captured(torch):
         return None
-    _, made, following, *rest = module.get_state(legacy=True)
-    return made.tobytes() + repr((following, rest)).encode(), made.tobytes(), int(following)
+    return cuda.default_generators[cuda.current_device()]
+
+
+_GENERATORS: dict[str, Callable[[Any], Any]] = {
+    "torch": lambda torch: torch.default_generator,
+    "python": lambda _: random.getstate.__self__,  # type: ignore[attr-defined]
+    "numpy": _numpys_own,
+    "cuda": _of_current_gpu,
+}
+"""The generator of each global stream."""
 
 
 def moved(before: _Places, after: _Places) -> dict[str, Draws]:

@@ -1,19 +1,45 @@
-"""What can be told of a sampler by looking at it; none of its code is run."""
+"""What can be told of a sampler without a line of the script's code: what it is, and the order in which it will draw.
+
+torch's own samplers depend on generators and lengths alone, so copies of them draw the same order, without a trace in
+any random stream. Any other order is learnt as the script itself draws it.
+"""
 
 from __future__ import annotations
 
+import copy
 import inspect
 import operator
-from collections.abc import Iterator
+import time
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import GeneratorType
 from typing import Any
 
-from .lengths import attribute
+from .lengths import Lengths, attribute, is_plain
 
 _INNER = ("batch_sampler", "sampler", "base_sampler", "_sampler", "dataset")
 """Attributes by which samplers hold the one that they wrap; ``dataset`` in those of PyTorch Lightning and catalyst."""
 _RANK_NAMES = ("rank", "_rank", "process_index")
 _REPLICAS_NAMES = ("num_replicas", "_num_replicas", "world_size", "_world_size", "num_processes")
 _DEEPEST = 5
+
+
+_MOST = 4_000_000
+"""Samples of a pass."""
+_SECONDS = 1.0
+"""Of the CPU, for one pass; a million samples take half of it."""
+_PATIENCE = 10.0
+"""Seconds by the clock: long, since all ranks draw at once, and the machine may be busy."""
+_PLAIN_ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))))
+_OF_TORCH = (
+    "BatchSampler",
+    "SequentialSampler",
+    "RandomSampler",
+    "SubsetRandomSampler",
+    "WeightedRandomSampler",
+)
+_TORCHS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
 
 
 def chain(sampler: Any) -> Iterator[Any]:
@@ -78,3 +104,104 @@ def _number(sampler: Any, names: tuple[str, ...]) -> int | None:
             except TypeError:
                 continue
     return None
+
+
+class Unforeseen(Exception):
+    """The order cannot be known in advance."""
+
+
+def foresee(torch: Any, iterator: Any, lengths: Lengths) -> tuple[array[int], int]:
+    """The samples that a DataLoader's iterator, which has drawn nothing yet, will draw, and the number of batches.
+
+    Raises:
+        Unforeseen: that cannot be told.
+    """
+    drawing = iterator._sampler_iter
+    if type(drawing) in _PLAIN_ITERATORS:
+        return _flatten(copy.copy(drawing))
+    if not isinstance(drawing, GeneratorType) or inspect.getgeneratorstate(drawing) != inspect.GEN_CREATED:
+        raise Unforeseen
+    if torch.get_default_device().type != "cpu":
+        raise Unforeseen  # seeds are then drawn from the device's stream
+    twin = _twin(torch, iterator._index_sampler, lengths)
+    with _unchanged(torch):
+        return _flatten(iter(twin))
+
+
+def _twin(torch: Any, sampler: Any, lengths: Lengths) -> Any:
+    """The same sampler with generators of its own, over numbers in place of the script's dataset.
+
+    Raises:
+        Unforeseen: it is not torch's own, or holds what is not.
+    """
+    if type(sampler) in (list, tuple, range):
+        return sampler
+    if not _is_torchs_own(torch, type(sampler)):
+        raise Unforeseen
+    twin = copy.copy(sampler)
+    held = vars(twin)
+    for name, value in vars(sampler).items():
+        if name in ("data_source", "dataset"):
+            held[name] = _numbers(lengths.of(value))
+        elif name == "sampler":
+            held[name] = _twin(torch, value, lengths)
+        elif name == "generator" and value is not None:
+            held[name] = _generator(torch, value)
+        elif name in ("indices", "weights") and not is_plain(value):
+            raise Unforeseen
+    return twin
+
+
+def _is_torchs_own(torch: Any, kind: Any) -> bool:
+    known = (torch.utils.data.DistributedSampler, *(getattr(torch.utils.data, name) for name in _OF_TORCH))
+    return kind in known and kind.__iter__.__module__ in _TORCHS
+
+
+def _numbers(length: int | None) -> range:
+    if length is None:
+        raise Unforeseen
+    return range(length)
+
+
+def _generator(torch: Any, generator: Any) -> Any:
+    if type(generator) is not torch.Generator or generator.device.type != "cpu":
+        raise Unforeseen
+    return torch.Generator().set_state(generator.get_state())
+
+
+def _flatten(batches: Iterable[Any]) -> tuple[array[int], int]:
+    indices, count = array("q"), 0
+    busy, deadline = time.thread_time() + _SECONDS, time.monotonic() + _PATIENCE
+    for batch in batches:
+        count += 1
+        add_indices(indices, batch)
+        late = count % 256 == 0 and (time.thread_time() > busy or time.monotonic() > deadline)
+        if late or len(indices) > _MOST:
+            raise Unforeseen
+    return indices, count
+
+
+def add_indices(indices: array[int], batch: Any) -> None:
+    """Append what a DataLoader was told to fetch: one index or several.
+
+    Raises:
+        Unforeseen: these are no integers of Python, numpy or torch.
+    """
+    batch = batch if type(batch) in (list, tuple) else (batch,)
+    kinds = set(map(type, batch))
+    if not all(kind is int or kind.__module__ in ("numpy", "torch") for kind in kinds):
+        raise Unforeseen  # an object of the script's own
+    try:
+        indices.fromlist(list(batch) if kinds == {int} else list(map(operator.index, batch)))
+    except (TypeError, OverflowError):
+        raise Unforeseen from None
+
+
+@contextmanager
+def _unchanged(torch: Any) -> Iterator[None]:
+    """Put the stream of torch back to where it was."""
+    before = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before)

@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
-from . import guard
 from .after_import import when_imported
 from .events.process import Device, Note, Start
 from .events.schema import SCHEMA, Event, encode
 from .launchers import LAUNCHER_VARIABLES
 from .options import RecorderOptions
-from .patch import Make, hide_from_compiler, hide_package
+from .patch import Make, guarded, hide_from_compiler, hide_package, nothing, on_fault
 from .sites import Sites
 from .where import Site
 from .writer import Writer
@@ -75,8 +74,8 @@ class Session:
         Args:
             environ: what the launcher gave to this process.
         """
-        guard.on_fault(self.note)
-        hide_from_compiler(self.torch, guard.nothing, everything=True)
+        on_fault(self.note)
+        hide_from_compiler(self.torch, nothing, everything=True)
         self._begin_record(environ)
         os.register_at_fork(after_in_child=self._in_child)
         if self.options.rehearse:
@@ -102,14 +101,14 @@ class Session:
         )
         self.writer.began, self.writer.header = start.began, encode(start, start.time)
 
-    @guard.guarded
+    @guarded
     def install(self, name: str) -> None:
         """Put the patch of this name in place, once."""
         if name not in self._installed:
             self._installed.add(name)
             importlib.import_module(f".patches.{name}", __package__).install(self)
 
-    @guard.guarded
+    @guarded
     def _rehearse(self) -> None:
         from .rehearse import install
 
@@ -150,7 +149,7 @@ class Session:
 
     def when_imported(self, name: str, callback: Callable[[], object]) -> None:
         """Call back once a module was imported, by the user's script or now; never import it for that."""
-        when_imported(name, guard.guarded(callback))
+        when_imported(name, guarded(callback))
 
     def patch(self, owner: Any, name: str, make: Make) -> None:
         """Replace ``owner.name`` by ``make`` of it, once, until :meth:`undo`."""

@@ -19,9 +19,9 @@ from typing import Any
 
 from . import loops
 from .agreement import Agreement, Clock
-from .guard import guarded
 from .iterated import OpenPass
 from .passes import Passes
+from .patch import guarded
 from .patches.ends import tell_exit
 from .session import Session
 from .training import TrainingPart

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
+from typing import Any
 
-from .frame_variables import variables_of
 from .where import Site, absolute, is_in_package, package_of
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -27,6 +27,14 @@ _LARGEST_COMMAND = 2048
 """Bytes."""
 _WITHOUT_FILE = (["-c"], ["-"], [""])
 """What begins the arguments of Python where no file is run."""
+
+
+FUNCTION = 1
+"""The flag of code whose variables are not a dictionary by themselves."""
+_READ_THEMSELVES = {"locals", "vars", "dir", "f_locals"}
+"""What code may call that would see that copy."""
+TRACERS: set[CodeType] = set()
+"""The code of the recorder's own trace functions, where there are any."""
 
 
 def _python_itself() -> tuple[str, ...]:
@@ -203,9 +211,40 @@ class Sites:
 
     def of_traceback(self, trace: TracebackType | None) -> Site | None:
         """The innermost place of the user's in a traceback."""
-        innermost = None
+        own = None
         while trace is not None:
-            if not self.is_foreign(trace.tb_frame.f_code.co_filename):
-                innermost = self.site(trace.tb_frame.f_code, trace.tb_lineno, trace.tb_lasti)
+            own = own if self.is_foreign(trace.tb_frame.f_code.co_filename) else trace
             trace = trace.tb_next
-        return innermost
+        return self.site(own.tb_frame.f_code, own.tb_lineno, own.tb_lasti) if own else None
+
+
+_COPIED = sys.version_info < (3, 13)
+"""Whether reading a function's variables by name leaves a copy in its frame."""
+
+
+def gettrace() -> Any:
+    """The trace function of this thread, ours apart: what ``sys.gettrace`` says to the script."""
+    return sys.gettrace()
+
+
+def variables_of(frame: FrameType) -> dict[str, Any]:
+    """The variables by name; empty where the function may look at the copy that Python keeps of them."""
+    code = frame.f_code
+    if _READ_THEMSELVES & {*code.co_names}:
+        return {}
+    variables = frame.f_locals
+    copy = dict(variables)
+    # A tracer's copy is written back into the function.
+    if _COPIED and code.co_flags & FUNCTION and gettrace() is None and not is_traced_now(frame):
+        variables.clear()  # else what the function has let go of would live on
+    return copy
+
+
+def is_traced_now(frame: FrameType) -> bool:
+    """Whether a trace function of ours has been called for this frame and runs, as around a signal's handler."""
+    inner: FrameType | None = sys._getframe(1) if TRACERS else None
+    while inner is not None and inner is not frame:
+        if inner.f_code in TRACERS and inner.f_back is frame:
+            return True
+        inner = inner.f_back
+    return False

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .digest import is_captured
+from .digest import digests, is_captured
+from .digest import named as by_name
 from .events import training as events
-from .events.training import DetailedStep, Progress
+from .events.training import Buffers, DetailedStep, Progress
 from .keys import Keys
 from .latest_loss import LatestLoss
 from .session import Part, Session
@@ -332,3 +333,24 @@ def is_sampled(step: int) -> bool:
 def is_digested(step: int) -> bool:
     """The first training steps, and then four in each doubling of their number."""
     return step < _DIGESTED or step % (1 << (step.bit_length() - 3)) == 0
+
+
+def tell_buffers(
+    session: Session, when: str, *, at: Where | None = None, only: Wrapper | None = None
+) -> None:
+    """Write down the digests of all buffers, or of one wrapper's; ``when`` is evaluation, save or end."""
+    training = Training.of(session)
+    for wrapper, ddp in training.living():
+        if only is None or wrapper is only:
+            named = [(name.replace("_orig_mod.", ""), buffer) for name, buffer in ddp.module.named_buffers()]
+            if named and not (when == "end" and _is_busy(training.torch, named)):
+                values = digests(training.torch, [buffer for _, buffer in named])
+                of_buffers = by_name((name for name, _ in named), values)
+                session.event(Buffers(wrapper.index, when, time.monotonic(), of_buffers, at))
+
+
+def _is_busy(torch: Any, named: list[tuple[str, Any]]) -> bool:
+    """Whether reading would wait for a device, which at the end may be for ever."""
+    return (
+        any(buffer.device.type == "cuda" for _, buffer in named) and not torch.cuda.current_stream().query()
+    )

@@ -5,20 +5,26 @@ from collections import namedtuple
 import pytest
 import torch
 
-from ddpdoctor.recorder.batches import NotComparable, join, read, tensors_in, write
+from ddpdoctor.recorder.patches.exact import (
+    NotComparable,
+    join_batches,
+    read_batches,
+    tensors_in,
+    write_batches,
+)
 
 Pair = namedtuple("Pair", "x y")
 
 
 def test_batches_of_ranks_are_put_together_along_their_first_dimension():
-    joined = join(torch, (torch.zeros(2, 3), torch.ones(4, 3)))
+    joined = join_batches(torch, (torch.zeros(2, 3), torch.ones(4, 3)))
     assert joined.shape == (6, 3)
     assert joined[1:3, 0].tolist() == [0.0, 1.0]
 
 
 def test_containers_keep_their_kind():
     ranks = tuple(Pair(torch.full((1,), rank), {"id": [f"sample {rank}"], "n": 7}) for rank in range(2))
-    joined = join(torch, ranks)
+    joined = join_batches(torch, ranks)
     assert isinstance(joined, Pair)
     assert joined.x.tolist() == [0, 1]
     assert joined.y == {"id": ["sample 0", "sample 1"], "n": 7}
@@ -34,14 +40,14 @@ def test_containers_keep_their_kind():
 )
 def test_what_does_not_fit_together_is_refused(ranks, why):
     with pytest.raises(NotComparable, match=why):
-        join(torch, ranks)
+        join_batches(torch, ranks)
 
 
 def test_what_is_written_is_read_to_the_bit(tmp_path):
     odd = torch.arange(6.0).reshape(2, 3).t().to(torch.bfloat16)
     batch = {"x": odd, "none": torch.empty(0, 3), "y": [torch.tensor(5), "a"]}
-    write(str(tmp_path / "kept"), batch)
-    back = read(str(tmp_path / "kept"))
+    write_batches(str(tmp_path / "kept"), batch)
+    back = read_batches(str(tmp_path / "kept"))
     assert torch.equal(back["x"], odd)
     assert back["x"].dtype is torch.bfloat16
     assert back["none"].shape == (0, 3)
@@ -50,7 +56,7 @@ def test_what_is_written_is_read_to_the_bit(tmp_path):
 
 def test_what_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(NotComparable, match="cannot be kept"):
-        write(str(tmp_path / "kept"), [lambda: 0])
+        write_batches(str(tmp_path / "kept"), [lambda: 0])
 
 
 class Counts(dict):
@@ -69,9 +75,9 @@ class Counts(dict):
 
 def test_no_code_of_a_class_of_the_script_is_run(tmp_path):
     with pytest.raises(NotComparable, match="holds Counts"):
-        write(str(tmp_path / "kept"), [Counts(x=1)])
+        write_batches(str(tmp_path / "kept"), [Counts(x=1)])
     with pytest.raises(NotComparable, match="holds Counts"):
-        join(torch, (Counts(x=1), Counts(x=1)))
+        join_batches(torch, (Counts(x=1), Counts(x=1)))
     assert not Counts.asked
 
 

@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.checkpoint import checkpoint
 
-from ddpdoctor.recorder.divisors import divisors, factors_of_means, scale_means
 from ddpdoctor.recorder.events.training import MeanLoss
+from ddpdoctor.recorder.patches.losses import divisors, factors_of_means, scale_means
 
 losses = torch.randn(5, requires_grad=True) * 2
 mask = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0])

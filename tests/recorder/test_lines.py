@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.recorder import frame_variables
+from ddpdoctor.recorder import sites
 from ddpdoctor.recorder.events.lines import Called, Code, Decided, Reached
-from ddpdoctor.recorder.frame_variables import variables_of
+from ddpdoctor.recorder.sites import variables_of
 from tests.recorder.scripts import JOIN, recorded, recordings, run
 from tests.support.forked import run_forked
 
@@ -154,8 +154,8 @@ def test_variables_stay_where_a_handler_reads_them_while_they_are_traced(monkeyp
         return trace
 
     before = sys.gettrace()
-    monkeypatch.setattr(frame_variables, "TRACERS", {trace.__code__})
-    monkeypatch.setattr(frame_variables, "gettrace", lambda: None)
+    monkeypatch.setattr(sites, "TRACERS", {trace.__code__})
+    monkeypatch.setattr(sites, "gettrace", lambda: None)
     sys.settrace(trace)
     try:
         counted = count(3)

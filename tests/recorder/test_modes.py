@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ddpdoctor.recorder.keys import modules_inside
-from ddpdoctor.recorder.modes import in_eval_mode
+from ddpdoctor.recorder.patches.forward import in_eval_mode
 
 
 class Noise(nn.Module):

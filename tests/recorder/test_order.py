@@ -18,7 +18,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from ddpdoctor.recorder import order
+from ddpdoctor.recorder import samplers
 from ddpdoctor.recorder.lengths import Lengths
 
 DATA = TensorDataset(torch.arange(37))
@@ -161,7 +161,7 @@ def test_what_is_foreseen_is_what_is_drawn(make):
         iterator._index_sampler, iterator._dataset = loader._index_sampler, DATA
         iterator._sampler_iter = iter(loader._index_sampler)
         before = states()
-        indices, count = order.foresee(torch, iterator, Lengths())
+        indices, count = samplers.foresee(torch, iterator, Lengths())
         assert states() == before
         drawn = list(iterator._sampler_iter)
         assert drawn == expected
@@ -178,8 +178,8 @@ def test_what_may_not_be_asked_in_advance_is_left_alone(make):
     iterator._index_sampler, iterator._dataset = loader._index_sampler, DATA
     iterator._sampler_iter = iter(loader._index_sampler)
     before = states()
-    with pytest.raises(order.Unforeseen):
-        order.foresee(torch, iterator, Lengths())
+    with pytest.raises(samplers.Unforeseen):
+        samplers.foresee(torch, iterator, Lengths())
     assert states() == before
     assert not hasattr(getattr(loader.sampler, "counter", None), "seen")
 
@@ -189,18 +189,20 @@ def test_a_generator_that_was_given_as_a_sampler_is_not_used_up():
     iterator = type("Iterator", (), {})()
     iterator._index_sampler, iterator._dataset = loader._index_sampler, DATA
     iterator._sampler_iter = iter(loader._index_sampler)
-    with pytest.raises(order.Unforeseen):
-        order.foresee(torch, iterator, Lengths())
+    with pytest.raises(samplers.Unforeseen):
+        samplers.foresee(torch, iterator, Lengths())
     assert list(iterator._sampler_iter) == [[0, 1], [2, 3], [4]]
 
 
 @pytest.mark.parametrize(("cpu", "clock", "known"), [(0.1, 5.0, True), (2.0, 5.0, False), (0.1, 20.0, False)])
 def test_a_busy_machine_gets_the_time_that_a_long_order_takes(monkeypatch, cpu, clock, known):
     cpus, clocks = iter((0.0, cpu)), iter((0.0, clock))
-    monkeypatch.setattr(order, "time", SimpleNamespace(thread_time=cpus.__next__, monotonic=clocks.__next__))
+    monkeypatch.setattr(
+        samplers, "time", SimpleNamespace(thread_time=cpus.__next__, monotonic=clocks.__next__)
+    )
     batches = ([number] for number in range(300))
     if known:
-        assert order._flatten(batches)[1] == 300
+        assert samplers._flatten(batches)[1] == 300
     else:
-        with pytest.raises(order.Unforeseen):
-            order._flatten(batches)
+        with pytest.raises(samplers.Unforeseen):
+            samplers._flatten(batches)

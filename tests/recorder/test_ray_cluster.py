@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.recorder.patches.ray_cluster import make
+from ddpdoctor.recorder.patches.frameworks import watch_ray_init
 
 
 @pytest.fixture(name="init")
@@ -15,7 +15,7 @@ def patched(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Mapping[str, Any]]
     """ray.init as the recorder leaves it: gives back with which options it was called."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("DDPDOCTOR_RECORD", "/shared/record")
-    return make(lambda *args, **kwargs: kwargs)
+    return watch_ray_init(lambda *args, **kwargs: kwargs)
 
 
 def test_where_ray_starts_itself_its_processes_inherit_the_recorder(init, monkeypatch) -> None:

@@ -12,7 +12,7 @@ from ddpdoctor.recorder.patches.calls import Calls, VariableSet
 
 def test_a_setting_is_written_down_with_its_line_and_others_are_not(monkeypatch):
     written = []
-    session: Any = SimpleNamespace(event=written.append, here=lambda: "train.py:7")
+    session: Any = SimpleNamespace(torch=None, event=written.append, here=lambda: "train.py:7")
     for name in ("MASTER_PORT", "RANK", "HOME_OF_DATA"):
         monkeypatch.setenv(name, "before")
     kind = type(os.environ)

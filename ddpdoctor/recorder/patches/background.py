@@ -13,10 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
+from traceback import walk_stack, walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
-from ..guard import guarded
+from ..patch import guarded
 from ..session import Session
 from ..where import absolute
 
@@ -73,8 +75,10 @@ class Heartbeat:
         if place not in self._places:
             self._places.add(place)
             self._moved = now
-        at, stack = self._own(frame), [_place(frame.f_code, frame.f_lineno) for frame in reversed(frames)]
-        del frame
+        own = next(self._session.sites.own_frames(frame), None)
+        at = own and _place(own.f_code, own.f_lineno)
+        stack = [_place(it.f_code, it.f_lineno) for it in reversed(frames)]
+        del frame, own
         frames.clear()
         values = {"t": now, "thread": threading.get_native_id(), "moved": self._moved, **counts}
         values["main"] = thread == main
@@ -92,14 +96,6 @@ class Heartbeat:
             "waited": round(session.waited, 6),
         }
 
-    def _own(self, frame: FrameType | None) -> list[Any] | None:
-        """The innermost place in the user's own code."""
-        while frame is not None:
-            if not self._session.sites.is_foreign(frame.f_code.co_filename):
-                return _place(frame.f_code, frame.f_lineno)
-            frame = frame.f_back
-        return None
-
     def _write(self, values: dict[str, Any]) -> None:
         text = json.dumps(values, separators=(",", ":")).encode()
         while len(text) > _SIZE and values["stack"]:
@@ -116,12 +112,9 @@ class Heartbeat:
 
 def _innermost(frame: FrameType | None) -> list[FrameType]:
     """The innermost frames, innermost first, without the recorder's."""
-    frames: list[FrameType] = []
-    while frame is not None and len(frames) < _MOST_FRAMES:
-        if not frame.f_code.co_filename.startswith(_RECORDER):
-            frames.append(frame)
-        frame = frame.f_back
-    return frames
+    stack = walk_stack(frame) if frame else ()
+    frames = (it for it, _ in stack if not it.f_code.co_filename.startswith(_RECORDER))
+    return list(islice(frames, _MOST_FRAMES))
 
 
 def _place(code: CodeType, line: int | None) -> list[Any]:
@@ -155,13 +148,8 @@ def handled(thread: int, is_foreign: Callable[[str], bool]) -> dict[str, Any] | 
 
 def _own(trace: TracebackType | None, is_foreign: Callable[[str], bool]) -> list[list[Any]]:
     """The script's own lines through which it came, outermost first."""
-    places = []
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not is_foreign(code.co_filename):
-            places.append(_place(code, trace.tb_lineno))
-        trace = trace.tb_next
-    return places
+    lines = ((frame.f_code, line) for frame, line in walk_tb(trace))
+    return [_place(code, line) for code, line in lines if not is_foreign(code.co_filename)]
 
 
 def _message(error: Exception) -> str:
@@ -214,14 +202,9 @@ class Asked:
 
 def main_thread() -> list[list[Any]]:
     """The function, file and line of each of its frames, outermost first."""
-    threading = sys.modules["threading"]  # torch has imported it
-    frame: Any = sys._current_frames().get(threading.main_thread().ident)
-    frames = []
-    while frame is not None:
-        code = frame.f_code
-        frames.append([getattr(code, "co_qualname", code.co_name), code.co_filename, frame.f_lineno])
-        frame = frame.f_back
-    return frames[::-1]
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    lines = [(frame.f_code, line) for frame, line in walk_stack(frame)] if frame else []
+    return [[getattr(it, "co_qualname", it.co_name), it.co_filename, line] for it, line in reversed(lines)]
 
 
 def flight(torch: Any) -> bytes | None:

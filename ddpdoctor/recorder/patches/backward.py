@@ -13,14 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ..digest import is_plain, sample, text, unseen
-from ..divisors import divisors, factors_of_means, scale_means
-from ..events.training import Backward, MeanLoss
-from ..guard import guarded
+from ..events.training import Backward, GradientCall, MeanLoss
 from ..hooked import Hooked
-from ..patch import IN_FULL, Args, Kwargs, watch
+from ..patch import IN_FULL, Args, Kwargs, guarded, leave_out, watch
 from ..session import Session
-from ..training import Training, Wrapper, is_digested
+from ..training import Training, TrainingPart, Wrapper, is_digested
 from ..where import Where
+from .losses import divisors, factors_of_means, scale_means
 from .scaler import Scalers
 
 _LOOKED_AT = 16
@@ -29,10 +28,11 @@ _MOST_NODES = 3000
 
 
 def install(session: Session) -> None:
-    """Watch torch.autograd.backward, which Tensor.backward calls."""
+    """Watch torch.autograd.backward, which Tensor.backward calls, and torch.autograd.grad."""
     training = Training.of(session)
     parts = (functools.partial(part, training) for part in (_begin, _end, _briefly))
     session.patch(session.torch.autograd, "backward", watch(session.torch, *parts))
+    session.patch(session.torch.autograd, "grad", _GradientCalls(session).watch)
 
 
 def _briefly(training: Training, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
@@ -272,3 +272,47 @@ def _holds(node: Any, lengths: set[int]) -> bool | None:
             return True
         waiting.extend(above for above, _ in current.next_functions)
     return False if has_metadata else None
+
+
+class _GradientCalls(TrainingPart):
+    """Gradients that torch.autograd.grad or torch.func.grad takes of wrapped parameters: DDP's hooks do not run."""
+
+    calls = 0
+
+    def watch(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        torch = self.torch
+
+        @functools.wraps(original)
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                if torch.compiler.is_compiling():
+                    return original(outputs, inputs, *args, **kwargs)
+                if not isinstance(inputs, torch.Tensor | list | tuple):
+                    inputs = tuple(inputs)  # as torch does; an iterator can be read once
+                self.tell(inputs)
+                return original(outputs, inputs, *args, **kwargs)
+            except BaseException as passing:
+                leave_out(passing)
+                raise
+
+        return grad
+
+    def _are_of_func(self, given: Any) -> bool:
+        """Whether torch.func.grad asks, with tensors of its own that stand for wrapped parameters."""
+        func = getattr(self.torch._C, "_functorch", None)
+        if func is None or not all(map(func.is_gradtrackingtensor, given)):
+            return False
+        held = {parameter.data_ptr() for parameter in self.training.wrapped()}
+        inner = map(func.get_unwrapped, given)
+        return any(not func.is_functorch_wrapped_tensor(it) and it.data_ptr() in held for it in inner)
+
+    @guarded
+    def tell(self, inputs: Any) -> None:
+        """Write down that gradients of wrapped parameters are asked for."""
+        if not self.training.wrappers or not self.session.detailed:
+            return
+        given = (inputs,) if isinstance(inputs, self.torch.Tensor) else inputs
+        if any(map(self.training.keys.is_wrapped, given)) or self._are_of_func(given):
+            self.calls += 1
+            if self.session.steps or is_digested(self.calls):
+                self.session.event(GradientCall(time.monotonic(), self.session.here(), len(given)))

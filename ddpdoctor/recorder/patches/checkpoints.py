@@ -14,11 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..buffers import tell_buffers
 from ..events.files import Load, Save, StateLoad
 from ..patch import Args, Kwargs, watch
 from ..session import Part, Session
-from ..training import Training
+from ..training import Training, tell_buffers
 
 _PREFIXES = ("module.", "_orig_mod.")
 _MOST_ENTRIES = 200

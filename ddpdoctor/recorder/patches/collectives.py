@@ -9,17 +9,15 @@ from __future__ import annotations
 import functools
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
 from ..digest import is_plain, unseen
 from ..events.training import Collective
-from ..flattened import first_gradient_inside, first_weight_inside
-from ..guard import guarded
 from ..operations import BY_NAME, Kind, names
+from ..patch import guarded, leave_out
 from ..session import Session
-from ..traceback_frames import leave_out
 from ..training import TrainingPart
 from ..where import Where
 from .backward import sequence_number
@@ -36,6 +34,10 @@ _MOST_OF_LINE = 64
 _SELDOM = 0.1
 _LONG = 0.2
 """Seconds; one that is under way for longer is told before it ends."""
+
+
+_FEWEST = 2
+"""Values; one alone stands in many tensors by chance."""
 
 
 class _OpenCollective:
@@ -327,3 +329,37 @@ def _watch(
             raise
 
     return call
+
+
+def first_gradient_inside(torch: Any, tensor: Any, parameters: Sequence[Any]) -> Any:
+    """The parameter whose gradient such a tensor begins with; None where it does not hold all of their gradients.
+
+    Args:
+        torch: the user's.
+        tensor: one that is about to be reduced.
+        parameters: those that are known, in the order of their optimizer or wrapper, some of them twice perhaps.
+    """
+    return _first_inside(torch, tensor, [(p, p.grad) for p in parameters if p.grad is not None])
+
+
+def first_weight_inside(torch: Any, tensor: Any, parameters: Sequence[Any]) -> Any:
+    """The parameter that such a tensor begins with; None where it does not hold all of them. See above."""
+    return _first_inside(torch, tensor, [(parameter, parameter) for parameter in parameters])
+
+
+def _first_inside(torch: Any, tensor: Any, held: Sequence[tuple[Any, Any]]) -> Any:
+    known = list({id(parameter): (parameter, values) for parameter, values in held}.values())
+    if tensor.numel() != sum(values.numel() for _, values in known):
+        return None
+    # Scripts take them from the first to the last or, as DDP's buckets do, from the last to the first.
+    ends = known[:1] + known[-1:]
+    return next((parameter for parameter, values in ends if _begins_with(torch, tensor, values)), None)
+
+
+def _begins_with(torch: Any, tensor: Any, first: Any) -> bool:
+    if first.layout is not torch.strided or first.dtype != tensor.dtype or first.device != tensor.device:
+        return False
+    with unseen(torch):
+        values = first.detach().reshape(-1)
+        enough = values.numel() >= min(_FEWEST, tensor.numel()) and bool(values.any())
+        return enough and bool(torch.equal(tensor.detach()[: values.numel()], values))

@@ -1,4 +1,4 @@
-"""How the script ends: by its last line, sys.exit, os._exit or an exception.
+"""How the script ends, or a rank that multiprocessing started: by its last line, sys.exit, os._exit or an exception.
 
 Neither sys.excepthook nor a signal handler is touched. The interpreter leaves an exception that nobody caught in
 ``sys.last_value`` before it calls the hook; the background thread and the last atexit handler look there.
@@ -7,16 +7,18 @@ Neither sys.excepthook nor a signal handler is touched. The interpreter leaves a
 from __future__ import annotations
 
 import atexit
+import functools
+import multiprocessing.process
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from traceback import walk_tb
 from types import TracebackType
 from typing import Any
 
 from ..events.process import Exit, Raised
-from ..guard import guarded
-from ..patch import around
+from ..patch import around, guarded, watch
 from ..session import Part, Session
 from ..where import Where, absolute
 
@@ -64,6 +66,7 @@ def install(session: Session) -> None:
     session.writer.ticks.append(guarded(ends.look))
     session.patch(sys, "exit", around(ends.exit))
     session.patch(os, "_exit", around(ends.exit_hard))
+    _watch_processes(session)
 
 
 def tell_raised(session: Session, error: BaseException) -> None:
@@ -93,7 +96,7 @@ def tell_exit(session: Session, how: str, *, at: Where | None = None, status: An
 
 
 def _is_of_rehearsal(session: Session, error: BaseException) -> bool:
-    from ..rehearse.plain_calls import is_own_fault
+    from ..rehearse.replacing import is_own_fault
     from ..rehearse.simulated_hosts import ImaginedJob, missing_file
 
     job = ImaginedJob.of_environment(os.environ)
@@ -113,10 +116,8 @@ def _name(error: BaseException) -> str:
 
 
 def _frames(trace: TracebackType | None) -> Iterator[Where]:
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        yield Where(absolute(code.co_filename), trace.tb_lineno, code.co_name)
-        trace = trace.tb_next
+    for frame, line in walk_tb(trace):
+        yield Where(absolute(frame.f_code.co_filename), line, frame.f_code.co_name)
 
 
 def _handled(error: BaseException) -> TracebackType | None:
@@ -140,3 +141,35 @@ def _causes(error: BaseException) -> list[BaseException]:
 def exit_status(status: Any) -> int:
     """What the parent sees of what sys.exit was given: None is 0, a message is 1, and -1 is 255, no signal."""
     return status & 0xFF if isinstance(status, int) else int(status is not None)
+
+
+def _watch_processes(session: Session) -> None:
+    """Watch the bodies of processes that multiprocessing starts, torch.multiprocessing.spawn above all.
+
+    Such a process catches what its function raises and ends by os._exit, so neither sys.last_value nor atexit tell.
+    """
+    watched = functools.partial(watch, session.torch, lambda *_: True)
+    ended, wrapped = (
+        functools.partial(_tell_end_of_process, session),
+        functools.partial(_tell_wrapped, session),
+    )
+    session.patch(multiprocessing.process.BaseProcess, "run", watched(ended))
+    session.patch_function(("torch.multiprocessing.spawn",), "_wrap", watched(wrapped))
+
+
+def _tell_end_of_process(session: Session, _: Any, __: Any, error: BaseException | None) -> None:
+    if session.rank is None and session.in_worker:
+        return
+    if isinstance(error, SystemExit):
+        tell_exit(session, "exit", status=exit_status(error.code))
+    elif error is not None:
+        tell_raised(session, error)
+        tell_exit(session, "exception", status=1)
+    else:
+        tell_exit(session, "returned", status=0)
+
+
+def _tell_wrapped(session: Session, _: Any, __: Any, error: BaseException | None) -> None:
+    # It has caught the function's exception, put its text into a file and asked to exit.
+    if isinstance(error, SystemExit) and error.__context__ is not None:
+        tell_raised(session, error.__context__)

@@ -17,8 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ..events.files import FileEvent, FileRead, PathAsked
-from ..guard import report
-from ..patch import after_call
+from ..patch import after_call, report
 from ..session import Session
 from ..where import Where
 from .checkpoints import Checkpoints

@@ -1,4 +1,4 @@
-"""Forwards: of the wrapper, around it, and of copies of the wrapped module."""
+"""Forwards: of the wrapper, around it, and of copies of the wrapped module; and which modules are in eval mode."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from ..buffers import tell_buffers
 from ..digest import digests, is_captured, named, sample, text, unseen
 from ..events.training import Forward, ForwardWeights
-from ..frame_variables import variables_of
-from ..guard import guarded
 from ..keys import modules_inside, names_inside
 from ..loop_numbers import Watched
-from ..modes import in_eval_mode
 from ..passes import WITHOUT_GRAD
-from ..patch import IN_FULL, Args, Kwargs, after_call, watch
+from ..patch import IN_FULL, Args, Kwargs, after_call, guarded, watch
 from ..randomness import StepDraws
 from ..session import Session
-from ..training import Training, Wrapper, is_digested, is_sampled
+from ..sites import variables_of
+from ..training import Training, Wrapper, is_digested, is_sampled, tell_buffers
 from ..where import Where
 
 EVALUATED = "evaluated"
@@ -35,6 +32,9 @@ _LARGEST_MODEL = 256e6
 _FEW = 4
 _MANY_MODULES = 200
 """A thousand take three milliseconds."""
+
+
+_MOST_NAMES = 32
 
 
 def install(session: Session) -> None:
@@ -260,3 +260,57 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
     if event:
         event.time, event.seconds = since, round(seconds, 6)
         training.session.event(event)
+
+
+def in_eval_mode(
+    torch: Any, root: Any, modules: list[Any], is_foreign: Callable[[str], bool]
+) -> tuple[str, ...] | None:
+    """The outermost modules in which all that act by their mode are in eval mode: ``("",)`` where the whole model is.
+
+    Args:
+        root: the model.
+        modules: it and those in it.
+        is_foreign: whether a file belongs to a library: what its modules do by their mode is not known.
+
+    Returns:
+        None where no module acts by its mode.
+    """
+    acting = {id(module) for module in modules if _acts(torch, module, is_foreign)}
+    if not acting:
+        return None
+    evaluating = {id(module) for module in modules if not module.training} & acting
+    return tuple(_outermost(root, acting, evaluating)[:_MOST_NAMES]) if evaluating else ()
+
+
+def _outermost(root: Any, acting: set[int], evaluating: set[int]) -> list[str]:
+    """The names of the outermost modules that hold acting ones, all of them in eval mode."""
+    names: list[str] = []
+    known: set[int] = set()
+
+    def visit(module: Any, name: str) -> tuple[int, int]:
+        """Count those that act in a module, and those of them in eval mode; name it, and not what is in it."""
+        known.add(id(module))
+        count, held, first = int(id(module) in acting), int(id(module) in evaluating), len(names)
+        for part, child in module._modules.items():
+            if child is not None and id(child) not in known:
+                more, of_them = visit(child, f"{name}.{part}" if name else part)
+                count, held = count + more, held + of_them
+        if count and count == held:
+            names[first:] = [name]
+        return count, held
+
+    visit(root, "")
+    return names
+
+
+def _acts(torch: Any, module: Any, is_foreign: Callable[[str], bool]) -> bool:
+    """Whether a forward computes something else in eval mode."""
+    nn = torch.nn
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return bool(module.p > 0)
+    if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
+        return bool(module.dropout > 0)
+    if isinstance(module, nn.modules.batchnorm._NormBase):
+        return bool(module.track_running_stats)
+    code = getattr(type(module).forward, "__code__", None)
+    return code is not None and "training" in code.co_names and not is_foreign(code.co_filename)

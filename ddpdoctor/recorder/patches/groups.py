@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..events.process import GroupEvent, Threads
-from ..guard import guarded
 from ..launchers import LAUNCHER_VARIABLES
-from ..patch import Args, Kwargs, after_call, watch
+from ..patch import Args, Kwargs, after_call, guarded, watch
 from ..session import Part, Session
 
 MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")

@@ -13,7 +13,7 @@ import time
 from types import FrameType
 
 from ..events.training import LineTime, LineTimes
-from ..guard import guarded
+from ..patch import guarded
 from ..session import Session
 from ..training import TrainingPart
 from ..waiting import queue_of_thread
@@ -100,13 +100,15 @@ class LineSampler(TrainingPart):
         main = threading.main_thread().ident or 0
         # Nothing of it may outlive this function: what the script lets go of would live on in its frames.
         frame: FrameType | None = sys._current_frames().get(self.session.thread or main)
-        while frame is not None:
-            code = frame.f_code
-            if not self.session.sites.is_foreign(code.co_filename):
-                function = getattr(code, "co_qualname", code.co_name)
-                return code.co_filename, frame.f_lineno or code.co_firstlineno, function
-            frame = frame.f_back
-        return None
+        own = next(self.session.sites.own_frames(frame), None)
+        if own is None:
+            return None
+        code = own.f_code
+        return (
+            code.co_filename,
+            own.f_lineno or code.co_firstlineno,
+            getattr(code, "co_qualname", code.co_name),
+        )
 
     def _write(self) -> None:
         lines, self._seconds = self._seconds, {}

@@ -14,13 +14,11 @@ from types import FrameType
 from typing import Any
 
 from .. import loops, shorten
-from ..guard import guarded
 from ..iterated import OpenPass
 from ..passes import Passes
-from ..patch import after_call, watch
+from ..patch import after_call, guarded, leave_out, watch
 from ..session import Session
 from ..shorten import Cutting
-from ..traceback_frames import leave_out
 from ..training import Training
 
 _SAMPLERS = ("RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler", "DistributedSampler")

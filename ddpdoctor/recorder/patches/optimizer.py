@@ -11,15 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..buffers import tell_buffers
 from ..digest import Digest, digests, named, norm, unseen
 from ..events.updates import Optimizer, OptimizerStep
-from ..guard import guarded
 from ..hooked import Hooked
-from ..patch import Args, Kwargs, after_call, hook
+from ..patch import Args, Kwargs, after_call, guarded, hook
 from ..randomness import StepDraws
 from ..session import Session
-from ..training import DigestBudget, Training, TrainingPart, is_digested, parameters_of
+from ..training import DigestBudget, Training, TrainingPart, is_digested, parameters_of, tell_buffers
 from ..where import Where
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"

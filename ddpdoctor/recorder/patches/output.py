@@ -18,9 +18,8 @@ from functools import partial
 from typing import Any
 
 from ..events.files import LogWriter, Printed
-from ..guard import guarded
 from ..passes import ENDED_WITHOUT_TRAINING
-from ..patch import Args, Kwargs, after_call
+from ..patch import Args, Kwargs, after_call, guarded
 from ..session import Part, Session
 from ..where import Where
 from .forward import EVALUATED

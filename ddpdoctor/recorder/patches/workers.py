@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .. import fingerprint, randomness
+from .. import randomness
+from ..digest import fingerprint
 from ..events.data import Worker
-from ..guard import guarded
-from ..patch import Args, Kwargs, watch
+from ..patch import Args, Kwargs, guarded, watch
 from ..session import Part, Session
 
 _BATCHES = 16
@@ -94,7 +94,7 @@ class _Worker(Part):
         torch, event = self.torch, self.event
         if event is None:
             return
-        fingerprints = [fingerprint.of(sample, torch) for sample in samples[: self.left]]
+        fingerprints = [fingerprint(sample, torch) for sample in samples[: self.left]]
         self.left -= len(fingerprints)
         states = randomness.states(torch)
         event.drew = tuple(name for name, state in states.items() if event.seeds.get(name) != state)

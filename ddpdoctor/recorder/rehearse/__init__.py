@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 
 from ..events.process import Device, Note
-from .replaced_attributes import Patches
+from .replacing import Patches
 
 Record = Callable[[Device | Note], None]
 
@@ -56,7 +56,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         process_groups,
         random_streams,
         simulated_hosts,
-        sync_batchnorm,
         tensor_methods,
     )
     from .devices import Devices
@@ -70,7 +69,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     tensor_methods.install(mode, patches)
     random_streams.install(mode, patches)
     precision.install(mode, patches)
-    sync_batchnorm.install(mode, patches)
     gpu_only.install(mode, patches, note)
     if (job := ImaginedJob.of_environment(os.environ)) is not None and torch.distributed.is_available():
         groups = imagined_groups.ImaginedGroups(job)

@@ -17,8 +17,7 @@ import torch
 
 from .device_mode import Placement
 from .devices import Devices
-from .plain_calls import refuse
-from .replaced_attributes import Patches
+from .replacing import Patches, refuse
 from .streams import Streams
 
 _CAPABILITY = (8, 0)

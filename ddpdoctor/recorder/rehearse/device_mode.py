@@ -17,10 +17,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint
 from torch.utils._device import _device_constructors
 
-from ..traceback_frames import leave_out
+from ..patch import leave_out
 from .devices import CPU, Devices, is_on_cpu, mark
-from .plain_calls import plain
-from .replaced_attributes import Patches
+from .replacing import Patches, plain
 
 Rule = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """What is done with one torch function: (function, args, kwargs) to its result."""

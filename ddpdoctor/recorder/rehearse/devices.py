@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..events.process import Device
-from .plain_calls import refuse
+from .replacing import refuse
 from .simulated_hosts import Host
 
 _MARK = "_ddpdoctor_gpu"

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .replaced_attributes import Patches
+from .replacing import Patches
 
 Tensor = torch.Tensor
 _LIBRARY = "_c10d_functional"

@@ -2,7 +2,7 @@
 
 Sums are scaled as if the imaginary ranks held what the real ones hold; what is gathered or sent by an imaginary rank is
 what a real one gave. Every collective that Python code starts passes one of ProcessGroup's methods, which are replaced
-here, below those that ``nccl`` puts in their place.
+here, below those that ``process_groups`` puts in their place.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import torch
 
 from .imagined_groups import ImaginedGroups, Members
 from .nccl_calls import GroupCall, Works, changed, operation_of, tensors_in
-from .plain_calls import plain
-from .replaced_attributes import Patches
+from .replacing import Patches, plain
 
 Tensor = torch.Tensor
 Note = Callable[[str, str], None]

@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from .plain_calls import plain
-from .replaced_attributes import Patches
+from .replacing import Patches, plain
 from .simulated_hosts import ImaginedJob
 
 

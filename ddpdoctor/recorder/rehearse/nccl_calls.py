@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .plain_calls import plain
+from .replacing import plain
 
 Tensor = torch.Tensor
 

@@ -15,9 +15,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
 from .device_mode import Placement
-from .plain_calls import plain, refuse
 from .random_streams import drawing
-from .replaced_attributes import Patches
+from .replacing import Patches, plain, refuse
 
 _HALF = (torch.float16, torch.bfloat16)
 _OWNERS = (torch, torch.Tensor, F, torch._VF, torch.linalg)

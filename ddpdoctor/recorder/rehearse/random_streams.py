@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
 from .device_mode import Placement
-from .replaced_attributes import Patches
+from .replacing import Patches
 
 _DRAWING = """
     rand randn randint randperm normal multinomial bernoulli poisson binomial rand_like randn_like randint_like

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .devices import Devices
-from .plain_calls import refuse
+from .replacing import refuse
 
 _numbers = itertools.count(1)
 

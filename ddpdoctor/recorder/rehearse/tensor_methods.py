@@ -9,8 +9,7 @@ import torch
 
 from .device_mode import Placement
 from .devices import Devices, mark, mark_storage, storage_gpu
-from .plain_calls import plain, refuse
-from .replaced_attributes import Patches
+from .replacing import Patches, plain, refuse
 
 Tensor = torch.Tensor
 _BEFORE_THE_CPU = 1

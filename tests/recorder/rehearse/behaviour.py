@@ -131,7 +131,7 @@ with pytest.raises(RuntimeError, match="CUDA error: invalid device ordinal"):
     torch.cuda.set_device(2)
 
 # What torch refuses, and what a GPU would, is the script's; what breaks in the rehearsal is the rehearsal's.
-plain_calls = importlib.import_module("_private_recorder.rehearse.plain_calls")
+replacing = importlib.import_module("_private_recorder.rehearse.replacing")
 own = {}
 for call in (
     lambda: torch.ones(2, device="cuda") @ torch.ones(3, device="cuda"),
@@ -145,7 +145,7 @@ for call in (
     except Exception as error:  # noqa: BLE001 - whatever it is
         trace = traceback.extract_tb(error.__traceback__)
         frames = [Where(frame.filename, frame.lineno, frame.name) for frame in trace]
-        own[call] = plain_calls.is_own_fault(str(error), frames, lambda file: file != __file__)
+        own[call] = replacing.is_own_fault(str(error), frames, lambda file: file != __file__)
 assert list(own.values()) == [False, False, False, False, True]
 
 # A forked child, such as a DataLoader worker, has no use of the GPUs that its parent uses.

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.recorder.rehearse import plain_calls
+from ddpdoctor.recorder.rehearse import replacing
 from ddpdoctor.recorder.where import Where
 
-HERE = Path(plain_calls.__file__).parent
+HERE = Path(replacing.__file__).parent
 SCRIPT = Where("/jobs/train.py", 12, "main")
 TORCH = Where("/venv/lib/python3.11/site-packages/torch/functional.py", 9, "einsum")
-PLAIN = Where(str(HERE / "plain_calls.py"), 30, "plain")
-REFUSE = Where(str(HERE / "plain_calls.py"), 35, "refuse")
+PLAIN = Where(str(HERE / "replacing.py"), 30, "plain")
+REFUSE = Where(str(HERE / "replacing.py"), 35, "refuse")
 STREAMS = Where(str(HERE / "random_streams.py"), 40, "draw")
 
 
@@ -29,7 +29,7 @@ STREAMS = Where(str(HERE / "random_streams.py"), 40, "draw")
     ],
 )
 def test_the_innermost_frame_of_the_rehearsal_tells(frames, own):
-    assert plain_calls.is_own_fault("index out of range", frames, lambda file: file != SCRIPT.file) is own
+    assert replacing.is_own_fault("index out of range", frames, lambda file: file != SCRIPT.file) is own
 
 
 @pytest.mark.parametrize(
@@ -43,4 +43,4 @@ def test_the_innermost_frame_of_the_rehearsal_tells(frames, own):
     ],
 )
 def test_gloo_lacks_what_nccl_has(message, own):
-    assert plain_calls.is_own_fault(message, (SCRIPT, TORCH), lambda file: file != SCRIPT.file) is own
+    assert replacing.is_own_fault(message, (SCRIPT, TORCH), lambda file: file != SCRIPT.file) is own

@@ -1,0 +1,96 @@
+"""How the rehearsal replaces attributes, calls what the script asked of torch, and refuses what GPUs refuse.
+
+An exception that came through :func:`plain` or :func:`refuse` is what the script would see on GPUs. Any other exception
+that begins in this folder is the rehearsal's own fault (``is_own_fault``).
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+from ..where import Where
+
+_ABSENT = object()
+
+
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_GLOO_LACKS = re.compile(
+    r"^Invalid scalar type|^Cannot use ReduceOp\.\w+ with Gloo|Backend gloo does not (?:implement|support)"
+    r"|ProcessGroupGloo\S* (?:does not support|only supports|requires .{0,60} to be supported)"
+    r"|No backend type associated with device type cuda"
+)
+"""What gloo says of calls that NCCL takes."""
+
+
+def _wrapped(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return replacement(original, *args, **kwargs)
+
+    return wrapped
+
+
+class Patches:
+    """Every replacement made, undone in reverse order."""
+
+    def __init__(self) -> None:
+        self._undo: list[Callable[[], None]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> Any:
+        """Replace an attribute of a module or a class, or add it; answers what it was, or None."""
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+        self.on_undo(lambda: delattr(owner, name) if before is _ABSENT else setattr(owner, name, before))
+        return None if before is _ABSENT else before
+
+    def add(self, owner: Any, **values: Any) -> None:
+        """Replace or add several attributes of one owner."""
+        for name, value in values.items():
+            self.set(owner, name, value)
+
+    def wrap(self, owner: Any, name: str, replacement: Callable[..., Any], *others: Any) -> None:
+        """Have a function call another one, which is given the original before its arguments; others have it, too."""
+        wrapped = _wrapped(getattr(owner, name), replacement)
+        for place in (owner, *others):
+            self.set(place, name, wrapped)
+
+    def on_undo(self, step: Callable[[], None]) -> None:
+        """Have this done when everything is undone."""
+        self._undo.append(step)
+
+    def undo(self) -> None:
+        """Put everything back."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def plain(
+    function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+) -> Any:
+    """Call what the script asked for."""
+    return function(*args, **(kwargs or {}))
+
+
+def refuse(error: Exception) -> NoReturn:
+    """Raise what the script would get on GPUs."""
+    raise error
+
+
+def is_own_fault(message: str, frames: Sequence[Where], is_foreign: Callable[[str], bool]) -> bool:
+    """Whether an exception is the rehearsal's: raised by its own code, or by gloo for a call that NCCL takes.
+
+    Args:
+        message: of the exception.
+        frames: its traceback, outermost first.
+        is_foreign: whether a file is somebody else's than the user's.
+    """
+    if _GLOO_LACKS.search(message):
+        return True
+    ours = [position for position, frame in enumerate(frames) if frame.file.startswith(_HERE)]
+    if not ours or frames[ours[-1]].function in (plain.__name__, refuse.__name__):
+        return False
+    return all(is_foreign(frame.file) for frame in frames[ours[-1] :])
