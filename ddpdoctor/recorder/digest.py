@@ -102,11 +102,10 @@ def named(keys: Iterable[str], values: Iterable[Digest]) -> dict[str, Any]:
     return {key: text(value) for key, value in zip(keys, values, strict=False) if value is not False}
 
 
-def few(tensor: Any) -> list[float]:
+def few(tensor: Any) -> tuple[float, ...]:
     """Some values of a tensor, evenly spaced: to compare by size, where bits may rightly differ."""
     flat = tensor.detach().reshape(-1)
-    values: list[float] = flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist()
-    return values
+    return tuple(flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist())
 
 
 def norm(torch: Any, tensors: Sequence[Any]) -> float | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -26,20 +25,13 @@ _MOST = 8
 """Gradients in each."""
 
 
-@dataclass
-class _HookedParameter:
-    parameter: Any
-    wrapper: int | None
-    given: list[float]
-    got: list[float] | None = None
-
-
 class Hooked(TrainingPart):
     """The gradients that hooks were given in this training step."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.records: dict[int, _HookedParameter] = {}
+        self.records: dict[int, tuple[Any, HookedGradient]] = {}
+        """The parameters, and what is told of them once all of it is known."""
         self.factor: float | None = None
         """Of the last loss, as far as it is a mean."""
 
@@ -66,7 +58,13 @@ class Hooked(TrainingPart):
             pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
             parameter, gradient = max(pairs, key=lambda pair: pair[0].numel())
             if id(parameter) in self.records or len(self.records) < _MOST:
-                self.records[id(parameter)] = _HookedParameter(parameter, wrapper.index, few(gradient))
+                self._note(parameter, wrapper.index, gradient)
+
+    def _note(self, parameter: Any, wrapper: int | None, gradient: Any) -> None:
+        self.records[id(parameter)] = (
+            parameter,
+            HookedGradient(self.session.steps, wrapper, "", few(gradient)),
+        )
 
     @guarded
     def begin(self, loss: Any) -> None:
@@ -85,9 +83,9 @@ class Hooked(TrainingPart):
         with unseen(self.torch):
             if not self.training.wrappers:
                 self._look_at_own()
-            for record in self.records.values():
-                if record.got is None and record.parameter.grad is not None:
-                    record.got = few(record.parameter.grad)
+            for parameter, record in self.records.values():
+                if not record.got and parameter.grad is not None:
+                    record.got = few(parameter.grad)
 
     def _look_at_own(self) -> None:
         torch, dist = self.torch, self.torch.distributed
@@ -101,28 +99,21 @@ class Hooked(TrainingPart):
             if not (p._backward_hooks or p._post_accumulate_grad_hooks)
         ]
         for parameter in sorted(plain, key=lambda p: -p.numel())[:_MOST]:
-            self.records[id(parameter)] = _HookedParameter(parameter, None, few(parameter.grad))
+            self._note(parameter, None, parameter.grad)
 
     @guarded
     def updating(self) -> None:
         """An optimizer is about to step."""
         records, self.records = self.records, {}
-        for record in records.values():
-            if record.got is None or record.parameter.grad is None:
+        for parameter, record in records.values():
+            if not record.got or parameter.grad is None:
                 continue
             with unseen(self.torch):
-                used = few(record.parameter.grad)
-            gradient = HookedGradient(
-                self.session.steps,
-                record.wrapper,
-                str(self.training.keys.get(record.parameter)),
-                tuple(record.given),
-                tuple(used if record.wrapper is None else record.got),
-                tuple(used),
-                self.factor,
-                self.training.backwards,
-            )
-            self.session.event(gradient)
+                record.used = few(parameter.grad)
+            record.got = record.used if record.wrapper is None else record.got
+            record.step, record.key = self.session.steps, str(self.training.keys.get(parameter))
+            record.factor, record.backwards = self.factor, self.training.backwards
+            self.session.event(record)
 
     def register(
         self, tell: Callable[[Args, Kwargs], None], original: Callable[..., Any], *args: Any, **kwargs: Any

@@ -139,14 +139,6 @@ class Originals:
             for end in ("", "-journal", "-wal", "-shm"):
                 self.written(name + end)
 
-    def changed(self, path: Any, *_: Any) -> None:
-        """Something else of a file is changed."""
-        self.written(path, whole=True)
-
-    def truncated(self, path: Any, *_: Any) -> None:
-        """A file is made shorter or longer."""
-        self.written(path)
-
     # -- keeping -----------------------------------------------------------------------------------------
 
     def _is_ours(self, place: str) -> bool:
@@ -293,16 +285,16 @@ def _copy(source: str, target: str) -> None:
 
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": Originals.opened,
-    "os.chmod": Originals.changed,
-    "os.chown": Originals.changed,
+    **dict.fromkeys(
+        ("os.chmod", "os.chown", "os.utime"), lambda self, path, *_: self.written(path, whole=True)
+    ),
     "os.link": Originals.linked,
     "os.mkdir": Originals.made,
     "os.remove": Originals.named,
     "os.rename": Originals.renamed,
     "os.rmdir": Originals.named,
     "os.symlink": lambda self, source, target, *_: self.named(target),
-    "os.truncate": Originals.truncated,
-    "os.utime": Originals.changed,
+    "os.truncate": lambda self, path, *_: self.written(path),
     "sqlite3.connect": Originals.database,
 }
 

@@ -6,6 +6,7 @@ user's goes on with a traceback in which none of our frames stands.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -27,10 +28,21 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _listeners: list[Callable[[str, str], None]] = []
 _reported: set[str] = set()
+_ABSENT: Any = object()
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _REHEARSE = os.path.join(_OURS, "rehearse") + os.sep
 _OF_THE_SCRIPT = ("", "plain", "refuse")
 """Functions of the rehearsal that call what the script called, or raise what it would get on GPUs."""
+
+
+class Replaced(contextlib.ExitStack):
+    """What was put in the place of something else; to close it puts all of that back, the last first."""
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Replace an attribute of a module or a class, or add it; what was inherited is inherited again."""
+        before = vars(owner).get(name, _ABSENT)
+        setattr(owner, name, value)
+        self.callback(*((delattr, owner, name) if before is _ABSENT else (setattr, owner, name, before)))
 
 
 def watch(

@@ -16,7 +16,7 @@ from .events.process import Device, Note, Start
 from .events.schema import SCHEMA, Event, encode
 from .launchers import LAUNCHER_VARIABLES
 from .options import RecorderOptions
-from .patch import Make, guarded, hide_from_compiler, hide_package, nothing, on_fault
+from .patch import Make, Replaced, guarded, hide_from_compiler, hide_package, nothing, on_fault
 from .sites import Sites
 from .where import Site
 from .writer import Writer
@@ -66,7 +66,11 @@ class Session:
         self.ended = False
         """Whether that was written down."""
         self._installed: set[str] = set()
-        self._undo: list[Callable[[], None]] = []
+        self._replaced = Replaced()
+        self.undo = self._replaced.close
+        """Takes every patch back, the last first."""
+        self.on_undo = self._replaced.callback
+        """Has ``undo`` do something else, too."""
 
     def begin(self, environ: Mapping[str, str]) -> None:
         """Put every patch in place. One that fails leaves a note, and the others stand.
@@ -112,7 +116,7 @@ class Session:
     def _rehearse(self) -> None:
         from .rehearse import install
 
-        self._undo.append(install(self._tell_of_device, hosts=self.options.rehearse))
+        self.on_undo(install(self._tell_of_device, hosts=self.options.rehearse))
 
     def _tell_of_device(self, event: Device | Note) -> None:
         if isinstance(event, Device):
@@ -156,13 +160,10 @@ class Session:
         original = getattr(owner, name, None)
         if original is None or hasattr(original, MARK):
             return
-        defined = vars(owner).get(name, MARK)
         replacement = make(original)
         hide_from_compiler(self.torch, replacement)
         setattr(replacement, MARK, True)
-        setattr(owner, name, replacement)
-        # What was inherited is inherited again.
-        self._undo.append(lambda: delattr(owner, name) if defined is MARK else setattr(owner, name, defined))
+        self._replaced.set(owner, name, replacement)
 
     def patch_function(self, modules: Iterable[str | ModuleType], name: str, make: Make) -> None:
         """Replace a function in every module that holds it under its name, by one replacement."""
@@ -184,15 +185,6 @@ class Session:
             self.patch(functools.reduce(getattr, path, sys.modules[module]), last, make)
 
         self.when_imported(module, patch)
-
-    def on_undo(self, action: Callable[[], None]) -> None:
-        """Have :meth:`undo` do this, too."""
-        self._undo.append(action)
-
-    def undo(self) -> None:
-        """Take every patch back, the last first."""
-        while self._undo:
-            self._undo.pop()()
 
 
 class Part:

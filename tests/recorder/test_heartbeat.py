@@ -9,11 +9,13 @@ from typing import Any
 
 from ddpdoctor.hang.heartbeats import NOW, read_heartbeat
 from ddpdoctor.recorder.patches.background import Heartbeat
+from ddpdoctor.recorder.sites import Sites
 
 
 def session_in(folder: Path) -> Any:
     writer = SimpleNamespace(folder=str(folder), name="10-a")
-    sites = SimpleNamespace(is_foreign=lambda file: not file.endswith("test_heartbeat.py"))
+    sites: Any = Sites("/nowhere")
+    sites.is_foreign = lambda file: not file.endswith("test_heartbeat.py")
     counts = {"steps": 1, "backwards": 1, "shared": {}, "waited": 0.0}
     return SimpleNamespace(writer=writer, sites=sites, thread=None, **counts)
 

@@ -119,11 +119,11 @@ class HookedGradient(Event):
     key: str
     given: tuple[float, ...]
     """The rank's own, before the hook; where nothing is wrapped, after the backward."""
-    got: tuple[float, ...]
+    got: tuple[float, ...] = ()
     """After the backward; where nothing is wrapped, at the update."""
-    used: tuple[float, ...]
+    used: tuple[float, ...] = ()
     """At the update."""
-    factor: float | None
+    factor: float | None = None
     """What the loss is multiplied by, where it is a mean over the rank's samples; None where that cannot be told."""
     backwards: int = 1
     """How many led to the update."""

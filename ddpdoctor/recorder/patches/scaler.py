@@ -171,7 +171,7 @@ class HandClips(TrainingPart):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self._after_backward: dict[int, tuple[weakref.ref[Any], list[float]]] = {}
+        self._after_backward: dict[int, tuple[weakref.ref[Any], tuple[float, ...]]] = {}
         """Values of gradients, by the parameter's id."""
         self._last: dict[int, tuple[float, float]] = {}
         """The factor and the norm after it, by the optimizer's id, where all was multiplied by one factor."""
@@ -226,7 +226,7 @@ def _largest(optimizer: Any) -> list[Any]:
     return sorted(dense, key=lambda p: -p.numel())[:_GRADIENTS]
 
 
-def _factor_of(pairs: list[tuple[list[float], list[float]]]) -> float | None:
+def _factor_of(pairs: list[tuple[tuple[float, ...], tuple[float, ...]]]) -> float | None:
     """What all values were multiplied by; None where that is not one factor."""
     before = [value for first, _ in pairs for value in first]
     after = [value for _, second in pairs for value in second]

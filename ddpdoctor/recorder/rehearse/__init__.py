@@ -26,7 +26,7 @@ def install(record: Record, *, hosts: int = 1) -> Callable[[], None]:
 
     patches = Patches()
     before = simulated_hosts.divide(hosts, os.environ, sys.argv)
-    patches.on_undo(lambda: simulated_hosts.restore(before, os.environ))
+    patches.callback(lambda: simulated_hosts.restore(before, os.environ))
     note = _noter(record)
     if hosts > 1 and simulated_hosts.HOST not in os.environ:
         note(
@@ -36,9 +36,9 @@ def install(record: Record, *, hosts: int = 1) -> Callable[[], None]:
     try:
         _install(patches, record, note)
     except BaseException:
-        patches.undo()
+        patches.close()
         raise
-    return patches.undo
+    return patches.close
 
 
 def _install(patches: Patches, record: Record, note: Callable[[str, str], None]) -> None:

@@ -145,7 +145,7 @@ def _share_memory(tensor: torch.Tensor, result: Any) -> bool:
 def install(placement: Placement, patches: Patches) -> None:
     """Put the mode over this thread, over threads started from now on, and over what backward calls."""
     _modes._push_mode(placement)
-    patches.on_undo(lambda: _leave(placement))
+    patches.callback(lambda: _leave(placement))
     _follow_threads(placement, patches)
     _follow_backward(placement, patches)
     _follow_saved_tensors(placement, patches)
@@ -219,7 +219,7 @@ def _follow_saved_tensors(placement: Placement, patches: Patches) -> None:
     default = tests.get("default")
     if default is not None:
         tests["default"] = lambda tensor: {"shape": tensor.shape, "dtype": tensor.dtype}
-        patches.on_undo(lambda: tests.update(default=default))
+        patches.callback(lambda: tests.update(default=default))
 
 
 def _under(placement: Placement, hook: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,7 +27,7 @@ def install(patches: Patches) -> None:
         if hasattr(getattr(torch.ops, _LIBRARY), name):
             library.impl(name, kernel, "CPU")
     _registered.append(library)
-    patches.on_undo(lambda: _registered.pop()._destroy())
+    patches.callback(lambda: _registered.pop()._destroy())
 
 
 def _group(group: Any) -> Any:

@@ -12,10 +12,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from ..patch import Replaced
 from ..where import Where
-
-_ABSENT = object()
-
 
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _GLOO_LACKS = re.compile(
@@ -26,26 +24,8 @@ _GLOO_LACKS = re.compile(
 """What gloo says of calls that NCCL takes."""
 
 
-def _wrapped(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return replacement(original, *args, **kwargs)
-
-    return wrapped
-
-
-class Patches:
+class Patches(Replaced):
     """Every replacement made, undone in reverse order."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-
-    def set(self, owner: Any, name: str, value: Any) -> Any:
-        """Replace an attribute of a module or a class, or add it; answers what it was, or None."""
-        before = vars(owner).get(name, _ABSENT)
-        setattr(owner, name, value)
-        self.on_undo(lambda: delattr(owner, name) if before is _ABSENT else setattr(owner, name, before))
-        return None if before is _ABSENT else before
 
     def add(self, owner: Any, **values: Any) -> None:
         """Replace or add several attributes of one owner."""
@@ -54,18 +34,14 @@ class Patches:
 
     def wrap(self, owner: Any, name: str, replacement: Callable[..., Any], *others: Any) -> None:
         """Have a function call another one, which is given the original before its arguments; others have it, too."""
-        wrapped = _wrapped(getattr(owner, name), replacement)
+        original = getattr(owner, name)
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return replacement(original, *args, **kwargs)
+
         for place in (owner, *others):
             self.set(place, name, wrapped)
-
-    def on_undo(self, step: Callable[[], None]) -> None:
-        """Have this done when everything is undone."""
-        self._undo.append(step)
-
-    def undo(self) -> None:
-        """Put everything back."""
-        while self._undo:
-            self._undo.pop()()
 
 
 def plain(

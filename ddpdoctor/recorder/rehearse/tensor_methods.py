@@ -195,4 +195,4 @@ def _save_and_load(devices: Devices, patches: Patches) -> None:
     registry = torch.serialization._package_registry
     entry = (_BEFORE_THE_CPU, tag, restore)
     registry.insert(0, entry)
-    patches.on_undo(lambda: registry.remove(entry))
+    patches.callback(lambda: registry.remove(entry))
