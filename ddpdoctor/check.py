@@ -97,6 +97,10 @@ class Check:
     """Codes of checks whose findings may cause those of this check; see :func:`ddpdoctor.judge.explains`."""
     fix_with: ClassVar[Mapping[Framework, str]] = MappingProxyType({})
     """What to type where a framework made the wrapper, in place of a finding's ``fix``, which is for plain torch."""
+    timed: ClassVar[bool] = False
+    """Whether it judges how long something took. Another run of the same script may take another time, as the load of
+    the machine changes, so one run of a changed script shows neither that a change brings such a finding nor that it
+    cures it."""
     names_no_cause_in: ClassVar[tuple[Source, ...]] = ()
     """Sources from which this check reports only how ranks ended, or what they waited for. Where a script breaks, a
     cause in its output replaces such a finding."""

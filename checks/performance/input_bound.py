@@ -29,6 +29,7 @@ class InputBound(Check):
 
     code = "DD604"
     title = "training does not wait for its data"
+    timed = True
     explained_by = ("DD601",)
 
     def examine_run(self, trace: Trace) -> Judgement:

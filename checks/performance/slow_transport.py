@@ -59,6 +59,7 @@ class SlowTransport(Check):
 
     code = "DD605"
     title = "no rank or collective is far slower than the others"
+    timed = True
     measurements = ("collectives", "transport")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

@@ -44,6 +44,7 @@ class Straggler(Check):
 
     code = "DD601"
     title = "no rank is slower than the others"
+    timed = True
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from ddpdoctor import registry
 from ddpdoctor.fix.patches import may_change
 from ddpdoctor.model import Finding, Kind, Level, Where
 from ddpdoctor.recorder.events.files import Save
@@ -93,7 +94,9 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Ve
         for finding in after.findings
         if finding.level is not Level.INFO or finding.code in counts
     }
-    unknown = {key: finding for key, finding in there.items() if key not in known}
+    new = {key: finding for key, finding in there.items() if key not in known}
+    timed = _timed(new)
+    unknown = {key: finding for key, finding in new.items() if key[0] in counts or key[0] not in timed}
     if targets & set(unknown) or {key[0] for key in unknown} & {key[0] for key in targets}:
         return Verdict(False, f"{codes} is found again")
     further = ", ".join(dict.fromkeys(key[0] for key in unknown))
@@ -105,11 +108,20 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Ve
     if changed:
         return Verdict(False, changed)
     gone = f"{codes} {'is' if ',' not in codes else 'are'} gone"
-    return (
-        Verdict(True, gone, more=(f"the ranks train now, with {further}",))
-        if unknown
-        else Verdict(True, f"{gone}, nothing new")
-    )
+    if slow := _timed(targets):
+        return Verdict(
+            False, f"{gone} in this run, but one run does not tell for {', '.join(slow)}, which goes by time"
+        )
+    more = [f"the ranks train now, with {further}"] if unknown else []
+    if timed:
+        more.append(f"{', '.join(timed)} in this run says nothing of the patch: it goes by time")
+    return Verdict(True, gone if unknown else f"{gone}, nothing new", more=tuple(more))
+
+
+def _timed(keys: Iterable[Key]) -> list[str]:
+    """The codes of checks that judge how long something took."""
+    codes = dict.fromkeys(key[0] for key in keys)
+    return [code for code in codes if (check := registry.by_code(code)) and check.timed]
 
 
 def _changes(cured: tuple[Finding, ...], ran: Ran, ran_after: Ran) -> Iterator[str | None]:

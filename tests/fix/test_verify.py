@@ -7,7 +7,7 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.fix.patches import patch_names
-from ddpdoctor.fix.verdict import Ran
+from ddpdoctor.fix.verdict import Ran, judge
 from ddpdoctor.fix.verify import Verifier, total_diff
 from ddpdoctor.model import Kind, Level, Where
 from ddpdoctor.recorder.events.data import Loader
@@ -333,3 +333,30 @@ def test_what_a_patch_brings_to_light_is_patched_with_it(tmp_path):
     )
     assert patch.diff.count("\n+") == 3  # with the name of the file
     assert len(runs) == 2
+
+
+TIMED, SLOW = [check.code for check in registry.all_checks() if check.timed][:2]
+
+
+@pytest.mark.parametrize(
+    ("codes", "verified", "outcome"),
+    [
+        ([TIMED], True, f"{CODE} is gone, nothing new; {TIMED} in this run says nothing of the patch: it goes by time"),
+        ([TIMED, "DD998"], False, "it brings DD998"),
+        ([CODE, TIMED], False, f"{CODE} is found again"),
+    ],
+)  # fmt: skip
+def test_what_goes_by_time_is_not_judged_by_one_run(codes, verified, outcome, finding, tmp_path):
+    after = Ran(ENDED, tuple(moved(finding, code=code) for code in codes))
+    (found,) = Verifier(Ran(ENDED, (finding,)), tmp_path, lambda _: after).result().findings
+    assert (found.patch.verified, found.patch.outcome) == (verified, outcome)
+
+
+def test_one_run_does_not_verify_that_a_slow_rank_is_cured(finding):
+    slow = replace(finding, code=TIMED)
+    gone = judge([slow], Ran(ENDED, (slow,)), Ran(ENDED, ()), lambda _, line: line)
+    again = judge([slow], Ran(ENDED, (slow,)), Ran(ENDED, (slow,)), lambda _, line: line)
+    other = judge([slow], Ran(ENDED, (slow,)), Ran(ENDED, (replace(slow, code=SLOW),)), lambda _, line: line)
+    outcome = f"{TIMED} is gone in this run, but one run does not tell for {TIMED}, which goes by time"
+    assert [verdict.text for verdict in (gone, again, other)] == [outcome, f"{TIMED} is found again", outcome]
+    assert not any(verdict.verified for verdict in (gone, again, other))
