@@ -12,7 +12,7 @@ from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.training import TrainingStep
 
 WARM_UP = 2
-"""Training steps at the beginning of a run, and after each new pass, that say nothing of the pace."""
+"""Training steps at the beginning of a run that say nothing of the pace."""
 FEWEST_STEPS = 5
 """Steps from which a median means something."""
 WORK = ("data", "forward", "backward", "step", "collective", "other")
@@ -21,7 +21,8 @@ Steps = Mapping[int, list[TrainingStep]]
 
 
 def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
-    """The training steps of each rank that show its pace: the same on every rank, none that began a pass.
+    """The training steps of each rank that show its pace: the same on every rank, none that began a pass or set up a
+    wrapper, whose constructor waits for the other ranks.
 
     A rank that makes more micro-batches of a step is given more to do by the script: it is not slow.
 
@@ -38,12 +39,16 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
         for rank, recording in recordings.items()
     }
     begun = {
-        rank: {pass_.begin for pass_ in recording.training_passes} for rank, recording in recordings.items()
+        rank: {
+            *(pass_.begin for pass_ in recording.training_passes),
+            *(wrapper.time for wrapper in recording.wrappers),
+        }
+        for rank, recording in recordings.items()
     }
     common = [
         row
         for _, row in training_steps(timed)
-        if not any(_begins_a_pass(step, begun[rank]) for rank, step in row.items())
+        if not any(_begins(step, begun[rank]) for rank, step in row.items())
         and len({len(step.backwards) for step in row.values()}) == 1
     ]
     if len(common) < FEWEST_STEPS:
@@ -51,8 +56,8 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
     return {rank: [row[rank] for row in common] for rank in timed}
 
 
-def _begins_a_pass(step: TrainingStep, begun: set[float]) -> bool:
-    """Whether a pass began in this step, so that it waited for workers to start."""
+def _begins(step: TrainingStep, begun: set[float]) -> bool:
+    """Whether one of these began in this step: it waited for workers to start, or for all ranks to wrap."""
     return any(step.time - step.phases["total"] <= time <= step.time for time in begun)
 
 

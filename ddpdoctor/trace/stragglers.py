@@ -150,7 +150,12 @@ class Pairs:
         noise = 1.5 * median(abs(each - usual) for each in differences)
         whole = self._seconds(rank, WORK)
         least = max(LEAST_SECONDS, 0.3 * median(whole), 6 * noise)
-        slow = [i for i, each in enumerate(differences) if each - usual > least and not self._is_apart(i)]
+        queued = [_OF_QUEUE * own_time(step, "cpu_wait") for step in self.steps[rank]]
+        slow = [
+            i
+            for i, each in enumerate(differences)
+            if each - usual > max(least, queued[i]) and not self._is_apart(i)
+        ]
         fast = sum(each - usual < -least for each in differences)
         if len(slow) < max(FEWEST_SLOW, 4 * fast):
             return None

@@ -123,6 +123,29 @@ def test_one_step_in_ten_is_slow_at_one_line() -> None:
     assert finding.where == AT
 
 
+@pytest.mark.parametrize(("wraps", "silent"), [(True, True), (False, False)])
+def test_a_step_that_wraps_a_model_waits_for_the_others(wraps: bool, silent: bool) -> None:
+    """The constructor waits for the rank that comes to it last, at a line of the script."""
+    trace = timed(lambda rank, i: {"forward": 0.05, "code": 0.1 if rank and i % 10 == 3 else 0.0})
+    made = tuple(replace(trace.recorded[0].wrappers[0], time=i - 0.02) for i in range(3, 34, 10))
+    ranks = tuple(
+        replace(
+            rank,
+            recording=replace(rank.recording, wrappers=(*rank.recording.wrappers, *(made if wraps else ()))),
+        )
+        for rank in trace.ranks
+    )
+    assert (found(replace(trace, ranks=ranks)) is None) is silent
+
+
+def test_a_few_steps_without_a_cpu_are_the_machines() -> None:
+    def phases(rank: int, i: int) -> Mapping[str, float]:
+        late = rank and i % 10 == 3
+        return {"forward": 0.05, "code": 0.02 if late else 0.0, "cpu_wait": 0.2 if late else 0.0}
+
+    assert found(timed(phases)) is None
+
+
 def test_pauses_at_no_line_are_the_machines() -> None:
     def phases(rank: int, i: int) -> Mapping[str, float]:
         return {"forward": 0.05, "data": 0.1 if rank and i % 10 == 3 else 0.0}
