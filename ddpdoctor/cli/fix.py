@@ -31,7 +31,6 @@ from ddpdoctor.model import Finding, Report
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural
-from ddpdoctor.trace import Trace
 
 if TYPE_CHECKING:  # what needs libcst is imported where a patch is made
     from ddpdoctor.fix.verdict import Ran
@@ -189,7 +188,6 @@ class _Verification:
             self.working,
             self._run,
             as_it_ran=partial(is_as_it_ran, self.folder),
-            alone=self._alone if self.job.recorder.exact else None,
             asked=_codes(self.request.options.select),
             tell=self.progress.stage,
         ).result()
@@ -206,13 +204,6 @@ class _Verification:
             judging.judge_run(trace, [folder])
             findings = tuple(_real(finding, shadow) for finding in judging.compose().findings)
         return Ran(training_job(trace), findings, shadow.real)
-
-    def _alone(self, texts: Mapping[Path, bytes]) -> Trace:
-        """Run the job in a single process with these files in place of the user's."""
-        with self._copy(texts) as (_, job, place):
-            single = replace(job, recorder=replace(job.recorder, exact=""))
-            self._finish(single, replace(self.launch, nproc=1), place / JOB_FOLDER, place)
-            return read_trace(place / JOB_FOLDER)
 
     @contextmanager
     def _copy(self, texts: Mapping[Path, bytes]) -> Iterator[tuple[ChangedCopy, Job, Path]]:

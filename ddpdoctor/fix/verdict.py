@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ddpdoctor import registry
@@ -55,11 +55,6 @@ class Verdict:
     def told(self) -> str:
         """All clauses, as a report shows them."""
         return "; ".join((self.text, *self.more))
-
-
-def add(verdict: Verdict, clause: str) -> Verdict:
-    """What came out, and something more."""
-    return replace(verdict, more=(*verdict.more, clause))
 
 
 def key_of(finding: Finding, moved: Moved = lambda _, line: line) -> Key:

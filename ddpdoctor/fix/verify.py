@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from ddpdoctor.fix import CannotPatch
@@ -13,9 +12,8 @@ from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
 from ddpdoctor.fix.patches import patch_names
 from ddpdoctor.fix.propose import Proposal, proposals
 from ddpdoctor.fix.source import Text
-from ddpdoctor.fix.verdict import Moved, Ran, Verdict, add, judge, key_of
+from ddpdoctor.fix.verdict import Moved, Ran, Verdict, judge, key_of
 from ddpdoctor.model import Change, Finding, Level, Patch
-from ddpdoctor.trace import Trace
 
 Run = Callable[[Mapping[Path, bytes]], Ran]
 """Runs the job on a copy in which these files have this content."""
@@ -24,9 +22,6 @@ MOST_RUNS = 12
 _ROUNDS = 3
 """How often a patch is extended by another, for what it brings to light."""
 _NOT_RUN = "it was not tried: too many patches"
-SAME = "a single process trains bit for bit as before"
-OTHER = "a single process trains with other numbers than before"
-EACH_OTHER = "a single process is not deterministic: two runs of the same code differ"
 
 
 @dataclass(frozen=True)
@@ -53,7 +48,6 @@ class Verifier:
     Args:
         folder: the working directory of the run.
         as_it_ran: whether a file has the content that it had in the run.
-        alone: runs the job in a single process, likewise; None where no verdict is to say what that does.
         asked: the codes of the checks that were asked for: these get a patch for information, too.
         tell: is told in a clause what is done.
     """
@@ -65,15 +59,13 @@ class Verifier:
         run: Run,
         *,
         as_it_ran: Callable[[Path], bool] = lambda _: True,
-        alone: Callable[[Mapping[Path, bytes]], Trace] | None = None,
         asked: Collection[str] = (),
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._before, self._folder, self._run, self._tell = before, folder, run, tell
-        self._as_it_ran, self._alone, self._asked = as_it_ran, alone, asked
+        self._as_it_ran, self._asked = as_it_ran, asked
         self._state = _State({}, before)
         self._patches: dict[int, Patch] = {}
-        self._singles: dict[frozenset[tuple[Path, bytes]], Trace] = {}
         self._runs = 0
         self._reasons: dict[int, str] = {}
 
@@ -194,20 +186,7 @@ class Verifier:
         self._runs += 1
         after = self._run(texts)
         verdict = judge(cured, before.ran, after, self._moved(before.texts, texts))
-        if not verdict.verified or self._alone is None:
-            return _State(texts, after), verdict
-        first, second = self._in_one_process(before.texts), self._in_one_process(texts)
-        return _State(texts, after), in_one_process(
-            verdict, first, second, partial(self._alone, before.texts)
-        )
-
-    def _in_one_process(self, texts: Mapping[Path, bytes]) -> Trace:
-        assert self._alone is not None
-        key = frozenset(texts.items())
-        if key not in self._singles:
-            self._tell("running a copy in a single process")
-            self._singles[key] = self._alone(texts)
-        return self._singles[key]
+        return _State(texts, after), verdict
 
     # -- texts --------------------------------------------------------------------------------------------
 
@@ -242,32 +221,6 @@ class Verifier:
         # A change of what another patch inserts is none of the file as it is.
         whole = all(change.line for change in changes)
         return Patch(title, diff, verdict.verified, verdict.told, tuple(changes) if whole else ())
-
-
-def in_one_process(verdict: Verdict, before: Trace, after: Trace, again: Callable[[], Trace]) -> Verdict:
-    """What came out of a run of all ranks, with what came out of one process before and after the change.
-
-    A script that does not work in one process anyway verifies nothing by it.
-
-    Args:
-        again: runs what was there before once more: a script without a seed trains with other numbers each time.
-    """
-    if before.broken:
-        return verdict
-    if after.broken:
-        return Verdict(False, f"the changed copy does not run in a single process: {after.broken}")
-    first, second = _losses(before), _losses(after)
-    if not first or not second:
-        return verdict
-    if first == second:
-        return add(verdict, SAME)
-    return add(verdict, OTHER if _losses(again()) == first else EACH_OTHER)
-
-
-def _losses(trace: Trace) -> list[str | None]:
-    """The digests of the losses of which gradients were taken, in their order."""
-    recordings = list(trace.recorded.values())
-    return [backward.loss for recording in recordings for backward in recording.backwards]
 
 
 def _inverse(lines: Mapping[int, int]) -> dict[int, int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,28 @@ from ddpdoctor.program.signatures import argument, arguments
 
 if TYPE_CHECKING:
     from ddpdoctor.program.program import Program
+
+_OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+class Undecided(Exception):
+    """A part of an expression does not matter to what it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -205,6 +228,11 @@ class Expression:
         return function.attr if isinstance(function, ast.Attribute) else ""
 
     @property
+    def function_text(self) -> str:
+        """What it calls, as it is written."""
+        return ast.unparse(self.node.func) if isinstance(self.node, ast.Call) else self.text
+
+    @property
     def arguments(self) -> list[Expression]:
         """What it gives to the function that it calls."""
         given = arguments(self.node) if isinstance(self.node, ast.Call) else []
@@ -255,6 +283,44 @@ class Expression:
             for names in [self.inner(call.func).names]
         )
 
+    def value(self, of: Callable[[Expression], Any]) -> Any:  # noqa: PLR0911 - a kind of expression each
+        """What it is, where ``of`` gives the value of each variable and call in it.
+
+        Where ``of`` raises :class:`Undecided`, a part of ``and`` or ``or`` decides nothing.
+        """
+        node = self.node
+
+        def inner(part: ast.expr) -> Any:
+            return self.inner(part).value(of)
+
+        match node:
+            case ast.Constant():
+                return node.value
+            case ast.Tuple() | ast.List() | ast.Set():
+                return list(map(inner, node.elts))
+            case ast.UnaryOp(op=ast.Not()):
+                return not inner(node.operand)
+            case ast.UnaryOp(op=ast.USub()):
+                return -inner(node.operand)
+            case ast.BinOp() if type(node.op) in _OPERATORS:
+                return _OPERATORS[type(node.op)](inner(node.left), inner(node.right))
+            case ast.Compare():
+                pairs = itertools.pairwise(map(inner, (node.left, *node.comparators)))
+                return all(_OPERATORS[type(op)](*pair) for op, pair in zip(node.ops, pairs, strict=True))
+            case ast.BoolOp():
+                return self._joined(node, inner)
+        return of(self)
+
+    @staticmethod
+    def _joined(node: ast.BoolOp, inner: Callable[[ast.expr], Any]) -> Any:
+        value: Any = isinstance(node.op, ast.And)
+        for part in node.values:
+            with suppress(Undecided):
+                value = inner(part)
+                if bool(value) is isinstance(node.op, ast.Or):
+                    break
+        return value
+
     def truth(self, values: Mapping[str, object]) -> bool | None:
         """What it is where variables have these values; None where that does not follow, or a call takes part.
 
@@ -262,13 +328,9 @@ class Expression:
         """
         if isinstance(self.node, ast.Name) and self.node.id not in values:
             return True
-        filled: Any = _Filled(values).visit(deepcopy(self.node))
-        if not all(isinstance(it, _PLAIN) for it in ast.walk(filled)):
-            return None
-        code = compile(ast.fix_missing_locations(ast.Expression(filled)), self.file.path, "eval")
         try:
-            return bool(eval(code, {"__builtins__": {}}, {}))
-        except (TypeError, ArithmeticError):
+            return bool(self.value(lambda it: values[dotted(it.node) or ""]))
+        except (LookupError, TypeError, ArithmeticError):
             return None
 
     def parts(self) -> Iterator[Expression]:
@@ -293,6 +355,21 @@ class Condition:
     holds: bool
     at: Where
     """The line of the statement that decides."""
+
+    @property
+    def statement(self) -> ast.If | ast.While | None:
+        """That whose whole condition it is."""
+        parent = self.test.file.parents.get(self.test.node)
+        decides = isinstance(parent, ast.If | ast.While) and parent.test is self.test.node
+        return parent if decides else None  # type: ignore[return-value]
+
+    @property
+    def otherwise(self) -> list[ast.stmt]:
+        """What is run where it is not so."""
+        statement = self.statement
+        if not isinstance(statement, ast.If):
+            return []
+        return statement.orelse if self.holds else statement.body
 
     def needs(self) -> Iterator[Condition]:
         """The parts that each have to be so, where it is a conjunction."""
@@ -341,24 +418,3 @@ def _put_together(node: object) -> list[ast.expr]:
             return arguments(node)
         case _:
             return []
-
-
-_PLAIN = (
-    *(ast.Constant, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Set),
-    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Mod, ast.FloorDiv),
-    *(ast.cmpop, ast.boolop, ast.unaryop, ast.expr_context),
-)
-"""What an expression without variables and calls is made of."""
-
-
-class _Filled(ast.NodeTransformer):
-    """Puts values in the places of variables."""
-
-    def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = values
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        name = dotted(node)
-        if name is not None and name in self._values:
-            return ast.Constant(self._values[name])
-        return self.generic_visit(node)

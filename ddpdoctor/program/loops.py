@@ -43,6 +43,13 @@ class WayOut:
         """The line of the innermost condition; of the statement itself where it is under none."""
         return self.file.where(self.tests[-1][0] if self.tests else self.statement)
 
+    def conditions(self, program: Program) -> list[Condition]:
+        """What has to be so for it to be reached, the outermost first."""
+        return [
+            Condition(Expression(program, self.file, it.test), holds, self.file.where(it))
+            for it, holds in self.tests
+        ]
+
 
 class Loops:
     """The loops of one program.
@@ -338,12 +345,7 @@ class Exit:
     @property
     def conditions(self) -> list[Condition]:
         """All that has to be so for the loop to be left there."""
-        file = self.way.file
-        outer = (
-            Condition(Expression(self.program, file, it.test), holds, file.where(it))
-            for it, holds in self.way.tests
-        )
-        return [part for condition in outer for part in condition.needs()]
+        return [part for condition in self.way.conditions(self.program) for part in condition.needs()]
 
     def changes(self, test: Expression) -> bool:
         """Whether what a condition looks at may be another in each turn of the loop."""

@@ -132,24 +132,10 @@ class Program:
 
     def calls_otherwise(self, condition: Condition) -> Iterator[ast.Call]:
         """The calls that are made where a condition is otherwise, there and in the functions called there."""
-        for node in self._otherwise(condition):
+        for node in condition.otherwise:
             entered = self.loops.called_in(condition.test.file, node)
             yield from (it for it in own_nodes(node) if isinstance(it, ast.Call))
             yield from (it for scope in entered for it in own_nodes(scope) if isinstance(it, ast.Call))
-
-    def kept_apart(self, condition: Condition) -> list[Where]:
-        """The lines at which begins what is run where a condition is otherwise."""
-        return [condition.test.file.where(it) for it in self._otherwise(condition)[:1]]
-
-    def _otherwise(self, condition: Condition) -> list[ast.stmt]:
-        found = condition.test.file.statements_at(condition.at.line)
-        tests = (getattr(it, "test", None) for it in found)
-        own = (
-            it
-            for it, test in zip(found, tests, strict=True)
-            if isinstance(it, ast.If) and test is condition.test.node
-        )
-        return [node for it in own for node in (it.orelse if condition.holds else it.body)]
 
     def _leaves(self, file: File, statement: ast.stmt) -> bool:
         """Whether nothing behind a statement of its block is run."""

@@ -41,7 +41,7 @@ def called_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
             at = _line_under(way, decision.condition)
             some = who(ranks_where(decision.condition)) if by_rank else who(None)
             evidence = (*_leading(way, at), *decision.evidence(BECAUSE[decision.source.origin]))
-            yield Sight(at, {"ranks": some, "what": _text(call), "test": decision.text}, evidence)
+            yield Sight(at, {"ranks": some, "what": call.function_text, "test": decision.text}, evidence)
 
 
 def left_by_own_values(unreached: UnreachedLines) -> Iterator[Sight]:
@@ -63,10 +63,7 @@ def _exits(unreached: UnreachedLines, file: File, loop: Loop) -> Iterator[Sight]
     for way in unreached.program.loops.ways_out(file, loop):
         if way.statement is not loop and not unreached.is_unreached(file.where(way.statement)):
             continue
-        conditions = [
-            Condition(Expression(unreached.program, file, it.test), holds, file.where(it))
-            for it, holds in way.tests
-        ]
+        conditions = way.conditions(unreached.program)
         of_process = unreached.program.loops.ends_process(file, way.statement)
         if of_process or any(it.test.asks_if_finite or is_shut(it) for it in conditions):
             continue
@@ -117,19 +114,17 @@ def _decision(unreached: UnreachedLines, call: Expression, way: Way) -> Decision
 
 def _leaves(condition: Condition, how: tuple[type, ...] = (ast.Break, ast.Continue)) -> bool:
     """Whether a condition ends a loop, or a turn of it, ahead of a call."""
-    statements = condition.test.file.statements_at(condition.at.line)
-    found = (it for it in statements if getattr(it, "test", None) is condition.test.node)
-    return any(isinstance(it, ast.While) or isinstance(getattr(it, "body", [None])[-1], how) for it in found)
+    statement = condition.statement
+    if isinstance(statement, ast.If):
+        return isinstance(statement.body[-1], how)
+    return statement is not None
 
 
 def _ends_job(unreached: UnreachedLines, condition: Condition) -> bool:
     """Whether a rank that does not go on raises, or ends its process: then the launcher ends the others."""
-    file = condition.test.file
-    found = (
-        it for it in file.statements_at(condition.at.line) if getattr(it, "test", None) is condition.test.node
-    )
-    ends = [it.body[-1] for it in found if isinstance(it, ast.If) and not condition.holds]
-    return any(isinstance(it, ast.Raise) or unreached.program.loops.ends_process(file, it) for it in ends)
+    last = condition.otherwise[-1:] if not condition.holds else []
+    ends_process = unreached.program.loops.ends_process
+    return any(isinstance(it, ast.Raise) or ends_process(condition.test.file, it) for it in last)
 
 
 def _line_under(way: Way, condition: Condition) -> Where:
@@ -146,7 +141,3 @@ def _leading(way: Way, at: Where) -> Iterable[Evidence]:
 def _own(decision: Decision, what: str) -> Sight:
     origin = decision.source.origin
     return Sight(decision.condition.at, {"what": what, "by": _BY[origin]}, decision.evidence(BECAUSE[origin]))
-
-
-def _text(call: Expression) -> str:
-    return ast.unparse(call.node.func) if isinstance(call.node, ast.Call) else call.text

@@ -54,20 +54,11 @@ def _written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int, str]])
         if (way := next(ways, None)) is not None:
             calls = (Evidence("called on every rank", where=it) for it in way.lines[1:])
             tests = (Evidence(f"not on the rank: {it.test.text}", where=it.at) for it in way.conditions[:2])
-            yield Sight(call.where, {"path": path.text, "what": _name(call)}, (*calls, *tests))
+            yield Sight(call.where, {"path": path.text, "what": call.function_text}, (*calls, *tests))
 
 
 def _path_of(call: Expression, names: Mapping[str, tuple[int, str]]) -> Expression | None:
     return next((call.argument(*names[it]) for it in call.called if it in names), None)
-
-
-def _name(call: Expression) -> str:
-    return ast.unparse(call.node.func) if isinstance(call.node, ast.Call) else call.text
-
-
-def _path_text(read: Expression) -> str:
-    path = _path_of(read, _LOADS)
-    return path.text if path is not None else "a file"
 
 
 def _writes(call: Expression) -> bool:
@@ -129,7 +120,8 @@ def _race(lines: UnreachedLines, write: tuple[Expression, Way], read: tuple[Expr
                 waits = _may_wait(lines, first.file, range((first.line or 0) + 1, last.line or 0), last)
                 if waits:
                     return None
-                words = {"path": _path_text(read[0]), "ranks": who(writers).removeprefix("only ")}
+                path = _path_of(read[0], _LOADS)
+                words = {"path": path.text if path else "a file", "ranks": who(writers).removeprefix("only ")}
                 evidence = Evidence(f"written where {guard.test.text}", where=write[0].where)
                 return Sight(read[0].where, words, (evidence,))
             if first.function == last.function and first.file == last.file:

@@ -168,8 +168,8 @@ class UnreachedLines:
         return ways
 
     def _is_untried(self, condition: Condition) -> bool:
-        body = self.program.kept_apart(condition)
-        return bool(body) and not any(map(self._reached, body))
+        body = condition.otherwise
+        return bool(body) and not self._reached(condition.test.file.where(body[0]))
 
     def _ways_to(self, call: Expression) -> list[Way]:
         return [it for it in ways_to(call) if not any(map(is_shut, it.conditions))]

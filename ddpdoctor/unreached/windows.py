@@ -45,8 +45,7 @@ def _of_loop(
     """Args: uses: what has to be so, in the loop, for a backward not to reduce."""
     index = _index(loop)
     home = file.scopes[loop]
-    own = [it for it in file.calls if file.function_at(it.lineno) is home]
-    steps = [Expression(unreached.program, file, it) for it in own if _steps(unreached, file, it)]
+    steps = [it for it in unreached.optimizer_steps if it.file.scopes[it.node] is home]
     if not index or len(steps) != 1 or uses is None or _averages(unreached, file, loop):
         return
     step = steps[0]
@@ -67,13 +66,6 @@ def _averages(unreached: UnreachedLines, file: File, loop: ast.AST) -> bool:
     called = unreached.program.loops.called_in(file, loop)
     scopes = {it.file.scopes[it.node] for it in unreached.collectives if DDP not in it.called}
     return file.scopes[loop] in scopes or not called.isdisjoint(scopes)
-
-
-def _steps(unreached: UnreachedLines, file: File, call: ast.Call) -> bool:
-    if name_called(call) != "step" or not isinstance(call.func, ast.Attribute):
-        return False
-    classes = Expression(unreached.program, file, call.func.value).classes
-    return any(it.startswith("torch.optim.") and "lr_scheduler" not in it for it in classes)
 
 
 def _index(loop: ast.AST) -> str:

@@ -27,7 +27,7 @@ def row(script: Path) -> tuple[str, Finding | None]:
     """The row of a script, and the finding that it is about."""
     code = _code(script)
     with tempfile.TemporaryDirectory(prefix="patched-") as place:
-        result = patched(script, Path(place), asked=[code], single=True)
+        result = patched(script, Path(place), asked=[code])
     finding = next((finding for finding in result.findings if finding.code == code), None)
     patch = finding.patch if finding else None
     if finding is None:
@@ -37,7 +37,7 @@ def row(script: Path) -> tuple[str, Finding | None]:
 
 
 def _outcome(patch: Patch) -> str:
-    outcome = patch.outcome.partition("; ")[0]  # without what a single process does, which main prints
+    outcome = patch.outcome.partition("; ")[0]  # without what shows now that the ranks train
     return f"{'verified' if patch.verified else 'sketch'}: {outcome}"
 
 

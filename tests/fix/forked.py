@@ -9,22 +9,18 @@ from pathlib import Path
 from ddpdoctor.fix.verdict import Ran
 from ddpdoctor.fix.verify import Result, Verifier
 from ddpdoctor.model import Finding
-from ddpdoctor.trace import Trace
 from tests.support.forked import needs_gpus, run_alone, run_forked, starts_ranks_itself
 
 HANG_SECONDS = 10.0
 SECONDS = 100.0
 
 
-def patched(
-    script: Path, folder: Path, nproc: int = 3, asked: Collection[str] = (), single: bool = False
-) -> Result:
+def patched(script: Path, folder: Path, nproc: int = 3, asked: Collection[str] = ()) -> Result:
     """The findings in a script, with their patches.
 
     Args:
         folder: absent or empty; everything that is written goes there.
         asked: codes that get a patch for information, too.
-        single: whether the verdict is to say what a single process does.
     """
     project = folder / "project"
     project.mkdir(parents=True)
@@ -38,15 +34,8 @@ def patched(
             (copy / path.name).write_bytes(raw)
         return ran(copy / script.name, folder / f"{copy.name}-ran", project, nproc)
 
-    def alone(texts: Mapping[Path, bytes]) -> Trace:
-        changed = folder / f"single-{next(runs)}" / script.name
-        changed.parent.mkdir()
-        changed.write_bytes(texts.get(project / script.name, script.read_bytes()))
-        return ran(changed, folder / f"{changed.parent.name}-ran", project, 1).trace
-
     before = ran(project / script.name, folder / "ran", project, nproc)
-    may_be_alone = single and not starts_ranks_itself(script)
-    return Verifier(before, project, run, alone=alone if may_be_alone else None, asked=asked).result()
+    return Verifier(before, project, run, asked=asked).result()
 
 
 def ran(script: Path, folder: Path, project: Path, nproc: int) -> Ran:

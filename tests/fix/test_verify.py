@@ -219,40 +219,6 @@ def test_a_model_that_is_no_longer_wrapped_is_not_verified(finding, tmp_path):
     assert (patch.verified, patch.outcome) == (False, "rank 0 of the changed copy wraps no model")
 
 
-@pytest.mark.parametrize(
-    ("after", "verified", "says"),
-    [
-        (trained("a", "b"), True, "; a single process trains bit for bit as before"),
-        (trained("a", "c"), True, "; a single process trains with other numbers than before"),
-        (
-            trained("a", finished=False, exit_code=1),
-            False,
-            "the changed copy does not run in a single process: rank 0 of the training run broke",
-        ),
-    ],
-)
-def test_what_a_single_process_does_is_part_of_the_verdict_where_asked_for(
-    after, verified, says, finding, tmp_path
-):
-    def alone(texts):
-        return after if texts else trained("a", "b")
-
-    result = Verifier(Ran(ENDED, (finding,)), tmp_path, lambda _: Ran(ENDED, ()), alone=alone).result()
-    patch = result.findings[0].patch
-    assert patch.verified is verified
-    assert patch.outcome.endswith(says)
-
-
-def test_a_script_that_is_not_deterministic_says_nothing_of_the_change(finding, tmp_path):
-    numbers = count()
-
-    def alone(_):
-        return trained(f"loss {next(numbers)}")
-
-    result = Verifier(Ran(ENDED, (finding,)), tmp_path, lambda _: Ran(ENDED, ()), alone=alone).result()
-    assert result.findings[0].patch.outcome.endswith("two runs of the same code differ")
-
-
 @pytest.mark.parametrize("is_there", [False, True])
 def test_information_is_patched_where_its_code_is_asked_for(is_there, finding, tmp_path):
     told = replace(finding, level=Level.INFO)
