@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ddpdoctor import failures, registry
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.check import Check
 from ddpdoctor.failures import Message
 from ddpdoctor.judge import judge

@@ -20,8 +20,7 @@ from ddpdoctor.recorder.events.files import FileEvent, Load, Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import by_state, duration, quote, ranks_do, ranks_phrase, shorten, size
 from ddpdoctor.trace import Recording, Trace, grouped, on_each_rank
-from ddpdoctor.trace.files import Exchange, exchanged, is_named, read_last
-from ddpdoctor.trace.happens_before import HappensBefore
+from ddpdoctor.trace.files import Exchange, HappensBefore, exchanged, is_named, read_last
 from ddpdoctor.trace.instances import files
 from ddpdoctor.trace.raised import last_line, raised_as
 from ddpdoctor.unreached.files import read_at_once

@@ -6,7 +6,7 @@ from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import by_state, plural, ranks_phrase, size
 from ddpdoctor.trace import Recording, Trace, by_first_line
-from ddpdoctor.trace.happens_before import HappensBefore
+from ddpdoctor.trace.files import HappensBefore
 from ddpdoctor.trace.instances import files as names
 from ddpdoctor.unreached.files import checkpoints_written_by_all
 

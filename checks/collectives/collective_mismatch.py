@@ -10,8 +10,8 @@ from ddpdoctor.frameworks import CALLED_BY_ALL
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Wait, log_fields
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace, by_value, shown_at
-from ddpdoctor.trace.gloo_abort import SIZES, bytes_of
-from ddpdoctor.trace.hang_check import HangCheck
+from ddpdoctor.trace.gloo import SIZES, bytes_of
+from ddpdoctor.trace.recorded_job import HangCheck
 from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch, other_gradients
 from ddpdoctor.trace.source_causes import guarded_collective
 

@@ -19,7 +19,7 @@ from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.text import quote
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.hang_check import HangCheck
+from ddpdoctor.trace.recorded_job import HangCheck
 
 _SAME_ORDER = "call the same collectives in the same order on every rank"
 _CALLED_ALONE = (

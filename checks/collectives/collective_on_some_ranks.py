@@ -7,7 +7,7 @@ from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace, shown_at
-from ddpdoctor.trace.hang_check import HangCheck
+from ddpdoctor.trace.recorded_job import HangCheck
 from ddpdoctor.trace.sequence import called_alone, divergence_of
 from ddpdoctor.unreached.decisions import called_by_some
 

@@ -8,8 +8,7 @@ from ddpdoctor.check import Confidence, Finding, Judgement, Kind, NotMeasured, P
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace
-from ddpdoctor.trace.gloo_abort import aborted_calls
-from ddpdoctor.trace.hang_check import HangCheck
+from ddpdoctor.trace.gloo import aborted_calls
 from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_by_loss
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
@@ -23,6 +22,7 @@ from ddpdoctor.trace.loop_exits import (
     training_forwards,
     training_passes,
 )
+from ddpdoctor.trace.recorded_job import HangCheck
 from ddpdoctor.unreached.decisions import left_by_own_values
 
 _HAD_BATCHES = (

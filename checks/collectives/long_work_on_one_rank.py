@@ -10,7 +10,7 @@ from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.text import by_state, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.hang_check import HangCheck
+from ddpdoctor.trace.recorded_job import HangCheck
 
 
 class LongWorkOnOneRank(HangCheck):

@@ -13,7 +13,6 @@ from ddpdoctor.recorder.launchers import COMMANDS, LAUNCHERS, by_name
 from ddpdoctor.text import plural, quote, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
-from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.raised import (
     as_raised,
     innermost,
@@ -22,6 +21,7 @@ from ddpdoctor.trace.raised import (
     place_in_worker,
     remedy,
 )
+from ddpdoctor.trace.recorded_job import HangCheck
 
 _CONNECTION_WARNING = re.compile(
     r"^(?:\[rank\d+\]:)?\s*frame #\d+: |TCPStore\.cpp|socket\.cpp|Exception raised from "

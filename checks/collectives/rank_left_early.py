@@ -8,9 +8,9 @@ from ddpdoctor.program import Program
 from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import RankTrace, Recording, Trace, shown_at
-from ddpdoctor.trace.exit_disconnect import issued
-from ddpdoctor.trace.hang_check import HangCheck
+from ddpdoctor.trace.gloo import issued
 from ddpdoctor.trace.lines import JobLines
+from ddpdoctor.trace.recorded_job import HangCheck
 
 
 class RankLeftEarly(HangCheck):

@@ -5,7 +5,7 @@ from ddpdoctor.blame.wording import all_do, at, cause_fields, others_wait, verb,
 from ddpdoctor.check import Finding, Judgement, Passed, reports
 from ddpdoctor.text import quote
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.hang_check import HangCheck
+from ddpdoctor.trace.recorded_job import HangCheck
 
 _FIX = {
     PlaceKind.LOADER: "see what the worker does at this line; DataLoader(..., timeout=60) raises where no batch "

@@ -6,8 +6,8 @@ from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.training import DrawnBetween, Forward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, TrainingStep, shown_at
-from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.dataset_draws import generator_seed, shared_seed
+from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 
 ENOUGH_STEPS = 3

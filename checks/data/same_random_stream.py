@@ -5,8 +5,8 @@ from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.recorder.events.training import Draws, Forward
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, TrainingStep
-from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.dataset_draws import shared_seed
+from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 
 ENOUGH = 2

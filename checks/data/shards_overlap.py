@@ -6,8 +6,7 @@ from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.shards import Cover, Overlap, cover, overlap, shared_by_chance
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, shown_at
-from ddpdoctor.trace.batch_overlap import lag, order_of_each_rank
-from ddpdoctor.trace.dataset_draws import OrderDraw, draw_before_cut, shared_seed
+from ddpdoctor.trace.dataset_draws import OrderDraw, draw_before_cut, lag, order_of_each_rank, shared_seed
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 
 PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}

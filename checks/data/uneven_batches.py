@@ -14,7 +14,6 @@ from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import by_state, plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, TrainingStep, several
 from ddpdoctor.trace.data import Pass
-from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.loading import (
     SharedPass,
     begun_rounds,
@@ -24,6 +23,7 @@ from ddpdoctor.trace.loading import (
     training_rounds,
 )
 from ddpdoctor.trace.rank_guards import program_of
+from ddpdoctor.trace.recorded_job import HangCheck
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
 
 _EXHAUSTED = "one rank that exhausted inputs"

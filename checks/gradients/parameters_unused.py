@@ -10,8 +10,8 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.text import by_state, listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Recording, Trace, TrainingStep, by_key, of_model, on_each_rank, shown_at
-from ddpdoctor.trace.hang_check import HangCheck
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
+from ddpdoctor.trace.recorded_job import HangCheck
 
 _INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 

@@ -5,7 +5,7 @@ from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import by_state, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep, grouped, of_model, shown_at
-from ddpdoctor.trace.align import training_steps
+from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.sync import Group, last_backward, replicas
 
 

@@ -1,7 +1,7 @@
 from ddpdoctor.check import Check, Judgement, NotMeasured, Passed
 from ddpdoctor.text import by_state, duration, plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.step_times import paced_steps, typical
+from ddpdoctor.trace.stragglers import paced_steps, typical
 
 LEAST_SHARE = 0.5
 """Of a training step."""

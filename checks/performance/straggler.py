@@ -6,8 +6,7 @@ from statistics import median
 from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import duration, ranks_do
 from ddpdoctor.trace import Recording, Trace
-from ddpdoctor.trace.step_times import paced_steps, typical
-from ddpdoctor.trace.stragglers import Loss, Pairs
+from ddpdoctor.trace.stragglers import Loss, Pairs, paced_steps, typical
 
 PHASES = {
     "data": "loading data",

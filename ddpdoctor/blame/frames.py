@@ -1,4 +1,4 @@
-"""Frames of stacks, and how people name the files in them."""
+"""Frames of stacks, how people name the files in them, and exceptions: a rank's own, or those that tell of a peer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import ddpdoctor
+from ddpdoctor.failures import VICTIM, Says, is_of_another_service, says
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.where import is_in_package, package_of
 from ddpdoctor.text import plural
@@ -123,3 +124,51 @@ def fold_libraries(traceback: str) -> str:
             folded = 0
             lines.append(line)
     return "\n".join(lines)
+
+
+def tells_of_a_peer(*chain: tuple[str, tuple[Frame, ...]]) -> bool:
+    """Whether an exception says no more than that a peer was gone or did not come.
+
+    Args:
+        chain: ``Type: message`` and the frames of the exception, then of the one that caused it, and so on.
+    """
+    texts = [text for text, _ in chain]
+    if asked_the_store(*chain[0]) or is_of_another_service(texts, (own[-1].file for _, own in chain if own)):
+        return False
+    return any(says(text, *VICTIM) for text in texts)
+
+
+def asked_the_store(text: str, frames: tuple[Frame, ...]) -> bool:
+    """Whether the script itself waited for a key of the store, which is no collective."""
+    return text.partition(":")[0].endswith("DistStoreError") and any(map(is_of_script, frames[-1:]))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception in a rank."""
+
+    type: str
+    message: str
+    traceback: str
+    time: float
+    """Seconds since the epoch, to tell who failed first."""
+
+    @property
+    def text(self) -> str:
+        """``Type: message``."""
+        return f"{self.type}: {self.message}"
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether it waited for the others until the timeout of the group."""
+        return says(self.text, Says.PEER_LATE)
+
+    @property
+    def of_a_victim(self) -> bool:
+        """Whether it says no more than that a peer was gone or did not come."""
+        return tells_of_a_peer((self.text, frames_of(self.traceback)))
+
+    @property
+    def at_closed_address(self) -> bool:
+        """Whether gloo reached no peer at the address that the store has."""
+        return "connectFullMesh failed" in self.message

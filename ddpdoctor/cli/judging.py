@@ -168,7 +168,7 @@ class Judging:
         trace, folder = self.facts.get(Source.RUN), self._job_folder
         if not report.findings or folder is None or not isinstance(trace, Trace) or trace.bundled:
             return report
-        from ddpdoctor.fix.words import in_own_words  # which a run without findings does not need
+        from ddpdoctor.fix.propose import in_own_words  # which a run without findings does not need
 
         ran = partial(is_as_it_ran, folder)
         findings = in_own_words(report.findings, trace, working_directory(folder), ran)

@@ -11,10 +11,9 @@ from ddpdoctor.fix.imports import DIST, Imports
 from ddpdoctor.fix.source import Node
 from ddpdoctor.program import Condition, Origin
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import FUNCTIONS, dotted
+from ddpdoctor.program.files import FUNCTIONS, argument, dotted
+from ddpdoctor.program.index import Entity, Point
 from ddpdoctor.program.known import RETURNS_ITS_ARGUMENTS
-from ddpdoctor.program.points import Entity, Point
-from ddpdoctor.program.signatures import argument
 
 if TYPE_CHECKING:
     from ddpdoctor.fix.writing import Source

@@ -17,7 +17,7 @@ from ddpdoctor.fix.edits import Edit, apply_edits
 from ddpdoctor.model import Where
 from ddpdoctor.program import Expression, Program
 from ddpdoctor.program.files import FUNCTIONS, LARGEST, LOOPS
-from ddpdoctor.program.points import Point
+from ddpdoctor.program.index import Point
 from ddpdoctor.redact import quote
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.reading import INIT, Reading, argument, arguments, dotted, is_method
 from ddpdoctor.fix.source import Node
+from ddpdoctor.program.index import Point
 from ddpdoctor.program.known import SPAWNS
-from ddpdoctor.program.points import Point
 
 
 class Source(Reading):

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ddpdoctor.blame.failure import Failure
-from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.frames import Failure, Frame
 from ddpdoctor.check import NotMeasured
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Evidence

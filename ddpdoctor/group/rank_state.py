@@ -11,8 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.blame.failure import Failure
-from ddpdoctor.blame.frames import Frame, parse_faulthandler
+from ddpdoctor.blame.frames import Failure, Frame, parse_faulthandler
 from ddpdoctor.files import GrowingFile, read_json
 from ddpdoctor.group import rank_files
 from ddpdoctor.group.group_record import Measured, RankRecord

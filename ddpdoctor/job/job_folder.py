@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from ddpdoctor.blame.failure import Failure
-from ddpdoctor.blame.frames import is_of_recorder
+from ddpdoctor.blame.frames import Failure, is_of_recorder
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, SampledProcess
 from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
@@ -27,7 +26,7 @@ from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.trace import LostHost, RankTrace, Shortened, Trace
-from ddpdoctor.trace.exit_disconnect import forgive
+from ddpdoctor.trace.gloo import forgive
 from ddpdoctor.trace.reader import Recorded, read_run
 from ddpdoctor.trace.recording import Recording
 

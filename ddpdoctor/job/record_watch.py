@@ -21,7 +21,7 @@ from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.events.training import Progress
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.recorder.where import Site
-from ddpdoctor.trace.attempts import Span, Worker, of_earlier_attempts, successive_jobs, worker
+from ddpdoctor.trace.reader import Span, Worker, of_earlier_attempts, successive_jobs, worker
 
 _KINDS: tuple[type[Event], ...] = (Start, GroupEvent, OptimizerStep, Progress, Save, Raised, Exit)
 """What is of interest; the other lines need not be read."""

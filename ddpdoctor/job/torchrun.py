@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.files import read_json
 from ddpdoctor.job.output_forwarding import Stream
 from ddpdoctor.launch import Launch

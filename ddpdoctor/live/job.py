@@ -16,7 +16,7 @@ from ddpdoctor.job.record_watch import RecordedProcess, Watch
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.text import duration, plural, ranks_phrase, share
 from ddpdoctor.trace.drift import Drift, courses_of, drifts_of
-from ddpdoctor.trace.step_times import WORK, work
+from ddpdoctor.trace.stragglers import WORK, work
 
 WINDOW = 30.0
 """Seconds over which rates are taken; a rank whose steps are longer has its last two."""

@@ -8,8 +8,7 @@ import signal
 from collections.abc import Iterator
 
 from ddpdoctor import failures
-from ddpdoctor.blame import failure
-from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.frames import Frame, asked_the_store, tells_of_a_peer
 from ddpdoctor.failures import Says
 from ddpdoctor.logs.log import Ended, Log, Raised
 from ddpdoctor.recorder.launchers import COMMANDS
@@ -27,7 +26,7 @@ def is_of_another_service(raised: Raised) -> bool:
 
 def speaks_of_a_peer(raised: Raised) -> bool:
     """Whether it says no more than that a peer is gone or did not come."""
-    return failure.tells_of_a_peer(*((link.text, link.frames) for link in raised.chain))
+    return tells_of_a_peer(*((link.text, link.frames) for link in raised.chain))
 
 
 def waited_in_vain(raised: Raised) -> bool:
@@ -45,7 +44,7 @@ def _says(raised: Raised, role: Says) -> bool:
 
 
 def _asked_the_store(raised: Raised) -> bool:
-    return failure.asked_the_store(raised.kind, raised.frames)
+    return asked_the_store(raised.kind, raised.frames)
 
 
 def is_of_the_launcher(raised: Raised) -> bool:

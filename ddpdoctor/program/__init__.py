@@ -4,7 +4,8 @@
 the lines in between. Where code was not read, an origin is UNKNOWN, which never leads to a finding above information.
 """
 
-from ddpdoctor.program.expressions import Condition, Expression, Origins, Source
+from ddpdoctor.program.expressions import Condition, Expression
+from ddpdoctor.program.index import Origins, Source
 from ddpdoctor.program.known import Origin
 from ddpdoctor.program.loops import Exit
 from ddpdoctor.program.program import Program

@@ -9,10 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Definition
-from ddpdoctor.program.files import FUNCTIONS, File, Function
-from ddpdoctor.program.index import Index
-from ddpdoctor.program.points import Context, Entity, Point, Referent
-from ddpdoctor.program.signatures import default_of, is_static, returned, returns_its_object
+from ddpdoctor.program.files import (
+    FUNCTIONS,
+    File,
+    Function,
+    default_of,
+    is_static,
+    returned,
+    returns_its_object,
+)
+from ddpdoctor.program.index import Context, Entity, Index, Point, Referent
 
 MOST_CALLS = 3
 """Calls that are told apart on the way into functions."""

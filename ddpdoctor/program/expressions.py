@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.model import Where
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import COMPREHENSIONS, LOOPS, File, dotted, lines, name_of_scope
+from ddpdoctor.program.files import (
+    COMPREHENSIONS,
+    LOOPS,
+    File,
+    argument,
+    arguments,
+    dotted,
+    lines,
+    name_of_scope,
+)
 from ddpdoctor.program.flow import tests_of_returns
+from ddpdoctor.program.index import Context, Entity, Origins, Point, Referent
 from ddpdoctor.program.known import FINITE, Origin
-from ddpdoctor.program.points import Context, Entity, Point, Referent
-from ddpdoctor.program.signatures import argument, arguments
 
 if TYPE_CHECKING:
     from ddpdoctor.program.program import Program
@@ -42,54 +50,6 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 
 class Undecided(Exception):
     """A part of an expression does not matter to what it is asked for."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """One of the places where a value comes from."""
-
-    origin: Origin
-    name: str
-    """What gives it: the qualified name of a function, an environment variable, a parameter."""
-    path: tuple[Where, ...]
-    """The lines from there to the value."""
-
-
-@dataclass(frozen=True)
-class Origins:
-    """Everything that a value comes from."""
-
-    sources: tuple[Source, ...]
-
-    @property
-    def kinds(self) -> frozenset[Origin]:
-        """The kinds of origins."""
-        return frozenset(source.origin for source in self.sources)
-
-    @property
-    def known(self) -> bool:
-        """Whether all code that makes the value was read; a value of which it was not is no reason for a finding."""
-        return Origin.UNKNOWN not in self.kinds
-
-    @property
-    def differs(self) -> bool:
-        """Whether ranks have values of their own, which is certain: all is known, and a part differs."""
-        return self.known and any(kind.differs for kind in self.kinds)
-
-    @property
-    def may_be_none(self) -> bool:
-        """Whether ``None`` is written somewhere on the way."""
-        return any(it.origin is Origin.EQUAL and it.name == "None" for it in self.sources)
-
-    def of(self, origin: Origin) -> Source | None:
-        """The source with the shortest path among those of one kind."""
-        return min(
-            (it for it in self.sources if it.origin is origin), key=lambda it: len(it.path), default=None
-        )
-
-    def only(self, *allowed: Origin) -> bool:
-        """Whether nothing else takes part, apart from what is equal."""
-        return self.kinds <= {*allowed, Origin.EQUAL, Origin.REDUCED}
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ddpdoctor.program import known
 from ddpdoctor.program.calls import MOST_CALLS
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File, Function, dotted, own_nodes
+from ddpdoctor.program.files import (
+    COMPREHENSIONS,
+    FUNCTIONS,
+    File,
+    Function,
+    argument,
+    arguments,
+    dotted,
+    name_called,
+    own_nodes,
+    returned,
+    returns_its_object,
+)
+from ddpdoctor.program.index import Context, Entity, Leaf, Made, Point
 from ddpdoctor.program.known import Origin
 from ddpdoctor.program.objects import MOST_POINTS, Objects
-from ddpdoctor.program.points import Context, Entity, Leaf, Made, Point
-from ddpdoctor.program.signatures import argument, arguments, name_called, returned, returns_its_object
 from ddpdoctor.recorder import launchers
 
 _ONE_OF = (ast.Tuple, ast.List, ast.Set)

@@ -1,17 +1,126 @@
-"""What a program defines, by name: its functions, classes, attributes, imports, and the definitions of each scope."""
+"""Values of a program as points of a graph, and what it defines by name: its functions, classes, attributes, imports,
+and the definitions of each scope."""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
+from ddpdoctor.model import Where
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Chains, Definition, How
-from ddpdoctor.program.files import FUNCTIONS, File, Scope
-from ddpdoctor.program.points import Entity, Point, Referent
-from ddpdoctor.program.signatures import name_called
+from ddpdoctor.program.files import FUNCTIONS, File, Function, Scope, name_called
+from ddpdoctor.program.known import Origin
+
+
+@dataclass(frozen=True)
+class Context:
+    """The call through which a function was entered."""
+
+    call: ast.Call
+    file: File
+    outer: Context | None
+    depth: int = 1
+
+    def __hash__(self) -> int:
+        """Of its call alone, by which nearly all differ: it is computed millions of times."""
+        return hash((self.call, self.depth))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value: an expression, or a definition of a variable."""
+
+    node: ast.AST | Definition
+    file: File
+    context: Context | None = None
+
+    def __hash__(self) -> int:
+        """Without its file, which follows from its node."""
+        return hash((self.node, self.context))
+
+    def at(self, node: ast.AST | Definition) -> Point:
+        """Another value of the same function."""
+        return Point(node, self.file, self.context)
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A function, a class or a module of the program."""
+
+    node: Function | ast.ClassDef | ast.Module
+    file: File
+
+
+Referent: TypeAlias = "Entity | str"
+"""What an expression names: something of the program, or a library's by its qualified name."""
+
+
+class Leaf(NamedTuple):
+    """Where a value begins."""
+
+    origin: Origin
+    name: str
+
+
+@dataclass
+class Made:
+    """What a value is made of."""
+
+    parts: list[Point] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One of the places where a value comes from."""
+
+    origin: Origin
+    name: str
+    """What gives it: the qualified name of a function, an environment variable, a parameter."""
+    path: tuple[Where, ...]
+    """The lines from there to the value."""
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Everything that a value comes from."""
+
+    sources: tuple[Source, ...]
+
+    @property
+    def kinds(self) -> frozenset[Origin]:
+        """The kinds of origins."""
+        return frozenset(source.origin for source in self.sources)
+
+    @property
+    def known(self) -> bool:
+        """Whether all code that makes the value was read; a value of which it was not is no reason for a finding."""
+        return Origin.UNKNOWN not in self.kinds
+
+    @property
+    def differs(self) -> bool:
+        """Whether ranks have values of their own, which is certain: all is known, and a part differs."""
+        return self.known and any(kind.differs for kind in self.kinds)
+
+    @property
+    def may_be_none(self) -> bool:
+        """Whether ``None`` is written somewhere on the way."""
+        return any(it.origin is Origin.EQUAL and it.name == "None" for it in self.sources)
+
+    def of(self, origin: Origin) -> Source | None:
+        """The source with the shortest path among those of one kind."""
+        return min(
+            (it for it in self.sources if it.origin is origin), key=lambda it: len(it.path), default=None
+        )
+
+    def only(self, *allowed: Origin) -> bool:
+        """Whether nothing else takes part, apart from what is equal."""
+        return self.kinds <= {*allowed, Origin.EQUAL, Origin.REDUCED}
 
 
 class Index:

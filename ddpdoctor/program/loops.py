@@ -17,8 +17,8 @@ from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.expressions import Condition, Expression, where_of
 from ddpdoctor.program.files import FUNCTIONS, LOOPS, TRIES, File, Function, Loop, dotted, lines, own_nodes
 from ddpdoctor.program.flow import Flow
+from ddpdoctor.program.index import Entity, Point
 from ddpdoctor.program.known import ENDS
-from ddpdoctor.program.points import Entity, Point
 
 if TYPE_CHECKING:
     from ddpdoctor.program.program import Program

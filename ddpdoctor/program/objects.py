@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ddpdoctor.program import known
 from ddpdoctor.program.calls import Calls
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import FUNCTIONS, File, Function, dotted
-from ddpdoctor.program.index import scope_of
-from ddpdoctor.program.points import Entity, Point, Referent
-from ddpdoctor.program.signatures import argument, is_static
+from ddpdoctor.program.files import FUNCTIONS, File, Function, argument, dotted, is_static
+from ddpdoctor.program.index import Entity, Point, Referent, scope_of
 
 MOST_POINTS = 6000
 """Points that are looked at for one question."""

@@ -9,12 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 from ddpdoctor.model import Where
-from ddpdoctor.program.expressions import Condition, Expression, Origins, Source, where_of
+from ddpdoctor.program.expressions import Condition, Expression, where_of
 from ddpdoctor.program.files import (
     LOOPS,
     File,
     Function,
     Loop,
+    argument,
     lines,
     modules_of,
     name_of_scope,
@@ -25,10 +26,9 @@ from ddpdoctor.program.files import (
 )
 from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.handlers import catching
+from ddpdoctor.program.index import Entity, Origins, Point, Source
 from ddpdoctor.program.known import NAMED_BY_CLOCK, Origin, is_module
 from ddpdoctor.program.loops import Exit, Loops
-from ddpdoctor.program.points import Entity, Point
-from ddpdoctor.program.signatures import argument
 
 _PROGRAMS: dict[tuple[Path, str], Program] = {}
 """Those that were read, by the working directory and the script as it was named."""

@@ -12,7 +12,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.program.calls import MOST_CALLS
 from ddpdoctor.program.expressions import Condition, Expression
 from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File
-from ddpdoctor.program.points import Context, Point
+from ddpdoctor.program.index import Context, Point
 from ddpdoctor.program.program import Program
 
 _MOST = 20

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from ddpdoctor.blame.failure import Failure
-from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.frames import Failure, Frame
 from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.check import NotMeasured
 from ddpdoctor.frameworks import Framework, framework_of

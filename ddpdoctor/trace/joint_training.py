@@ -1,9 +1,16 @@
-"""Whether ranks train one model together, or one each; and what a rank trains by itself: a teacher, a probe."""
+"""Whether ranks train one model together, or one each; what a rank trains by itself; and training steps side by side.
+
+What belongs together is told by what it is: training steps by the wrappers and parameters that their optimizer
+updates and by how often it has, not by a running number. A rank that trains something by itself before the others
+begin, or beside what they train together, would shift the numbers of all that follows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.recorder.events.updates import OptimizerStep
@@ -147,3 +154,36 @@ def _exchanges(step: TrainingStep) -> bool:
     return any(backward.reduced for backward in step.backwards) or any(
         issued.gradient_of or issued.weight_of for issued in step.collectives
     )
+
+
+_Row = TypeVar("_Row")
+_MOST_KEPT = 4
+"""Groups of recordings whose rows are kept."""
+
+
+def _kept(
+    rows_of: Callable[[Mapping[int, Recording]], Iterator[_Row]],
+) -> Callable[[Mapping[int, Recording]], Iterator[_Row]]:
+    """Keep the rows of recordings: dozens of checks ask for those of the same ones, which takes long of many ranks."""
+    kept: list[tuple[dict[int, Recording], list[_Row]]] = []
+
+    @functools.wraps(rows_of)
+    def rows(recordings: Mapping[int, Recording]) -> Iterator[_Row]:
+        for known, rows in kept:
+            if known.keys() == recordings.keys() and all(known[rank] is recordings[rank] for rank in known):
+                return iter(rows)
+        kept.append((dict(recordings), list(rows_of(recordings))))
+        del kept[:-_MOST_KEPT]
+        return iter(kept[-1][1])
+
+    return rows
+
+
+@_kept
+def training_steps(recordings: Mapping[int, Recording]) -> Iterator[tuple[int, dict[int, TrainingStep]]]:
+    """Each training step that every rank has, by rank, in order; with its number on the first rank."""
+    by_rank = {rank: recording.steps_by_identity for rank, recording in recordings.items()}
+    common = set.intersection(*(set(steps) for steps in by_rank.values())) if by_rank else set()
+    for key, first in next(iter(by_rank.values()), {}).items():
+        if key in common:
+            yield first.index, {rank: steps[key] for rank, steps in by_rank.items()}

@@ -1,10 +1,11 @@
-"""Why a recorded job stands still: what its ranks' records tell besides their stacks."""
+"""Why a recorded job stands still, by what its ranks' records tell besides their stacks; the checks that report it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from ddpdoctor import registry
 from ddpdoctor.blame.causes import (
     CalledAlone,
     Cause,
@@ -18,8 +19,9 @@ from ddpdoctor.blame.frames import of_script, where_in, where_of
 from ddpdoctor.blame.hang_analysis import HangAnalysis, cause_of
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot
 from ddpdoctor.blame.place import PlaceKind
+from ddpdoctor.check import Check, NotMeasured
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
-from ddpdoctor.model import Confidence, Where
+from ddpdoctor.model import Confidence, Finding, Judgement, Where
 from ddpdoctor.program.polls import poll_of
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import by_state, shorten
@@ -284,3 +286,28 @@ def hang_analysis(trace: Trace) -> HangAnalysis | None:
     recorded = any(rank.recording for rank in trace.ranks)
     only_dumps = not snapshot.processes and not recorded
     return DumpedJob(snapshot.flight, snapshot.world_size) if only_dumps else RecordedJob(trace)
+
+
+class HangCheck(Check):
+    """A check with :attr:`causes`: where a run hangs, it reports these causes only."""
+
+    def examine_run(self, trace: Trace) -> Judgement:
+        """The finding where a run hangs for a cause of this check; :meth:`examine_ended` judges a run that ended.
+
+        Raises:
+            NotMeasured: the run hangs for a cause of another check.
+        """
+        if findings := self.cause_of_hang(trace):
+            return findings
+        if cause := cause_of_run(trace):
+            raise NotMeasured(f"the job hangs ({registry.by_cause(type(cause)).code})")
+        return self.examine_ended(trace)
+
+    def cause_of_hang(self, trace: Trace) -> list[Finding]:
+        """The finding where a run hangs for a cause of this check."""
+        cause = cause_of_run(trace)
+        return [self.report(cause)] if type(cause) in self.causes else []
+
+    def examine_ended(self, trace: Trace) -> Judgement:
+        """The judgement on a run that does not hang."""
+        raise NotImplementedError

@@ -19,7 +19,7 @@ from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wr
 from ddpdoctor.recorder.events.updates import Exact, Optimizer, OptimizerStep
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Pass, Split, passes_of, splits_of
-from ddpdoctor.trace.rank_lines import RankLines, lines_of
+from ddpdoctor.trace.lines import RankLines, lines_of
 from ddpdoctor.trace.record import E, Record, is_missing
 from ddpdoctor.trace.training import TrainingStep, steps_of
 

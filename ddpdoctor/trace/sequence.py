@@ -17,7 +17,7 @@ from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.recorder.operations import OPERATIONS
 from ddpdoctor.text import by_state
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.gloo_abort import aborted_calls
+from ddpdoctor.trace.gloo import aborted_calls
 from ddpdoctor.trace.instances import line_of
 from ddpdoctor.trace.loop_exits import loops_of
 from ddpdoctor.trace.rank_guards import decision, guarded_call, is_for_some_ranks

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from ddpdoctor.model import Where
 from ddpdoctor.program import Expression, Program
 from ddpdoctor.program.files import FUNCTIONS, own_nodes
+from ddpdoctor.program.files import name_called as called_name
 from ddpdoctor.program.known import GATHERING, gathers, is_schedule, parametrizes
-from ddpdoctor.program.signatures import name_called as called_name
 from ddpdoctor.trace.rank_guards import guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 

@@ -1,4 +1,4 @@
-"""Ranks that work longer than the others in a training step: how much, and at which line.
+"""Where the time of training steps goes, and ranks that work longer than the others: how much, and at which line.
 
 Ranks are compared step by step, in their own work alone: a rank that waits for others, or for a CPU, is not slow.
 """
@@ -12,11 +12,85 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, median, median_low, stdev
 
 from ddpdoctor.blame.frames import from_here
+from ddpdoctor.check import NotMeasured
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import LineTimes
+from ddpdoctor.trace import Trace
+from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.step_times import WORK, Steps, own_time, work
 from ddpdoctor.trace.training import TrainingStep
+
+WARM_UP = 2
+"""Training steps at the beginning of a run that say nothing of the pace."""
+FEWEST_STEPS = 5
+"""Steps from which a median means something."""
+WORK = ("data", "forward", "backward", "step", "collective", "other")
+"""Phases of a rank's own work; its waits for others, and for a CPU, are phases of their own."""
+Steps = Mapping[int, list[TrainingStep]]
+
+
+def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
+    """The training steps of each rank that show its pace: the same on every rank, none that began a pass or set up a
+    wrapper, whose constructor waits for the other ranks.
+
+    A rank that makes more micro-batches of a step is given more to do by the script: it is not slow.
+
+    Raises:
+        NotMeasured: there are too few, or the devices were simulated.
+    """
+    if trace.rehearsal:
+        raise NotMeasured("a rehearsal shows nothing of speed")
+    recordings = trace.training()
+    timed = {
+        rank: replace(
+            recording, steps=tuple(step for step in recording.steps[WARM_UP:] if step.phases.get("total"))
+        )
+        for rank, recording in recordings.items()
+    }
+    begun = {
+        rank: {
+            *(pass_.begin for pass_ in recording.training_passes),
+            *(wrapper.time for wrapper in recording.wrappers),
+        }
+        for rank, recording in recordings.items()
+    }
+    common = [
+        row
+        for _, row in training_steps(timed)
+        if not any(_begins(step, begun[rank]) for rank, step in row.items())
+        and len({len(step.backwards) for step in row.values()}) == 1
+    ]
+    if len(common) < FEWEST_STEPS:
+        raise NotMeasured("too few training steps were timed")
+    return {rank: [row[rank] for row in common] for rank in timed}
+
+
+def _begins(step: TrainingStep, begun: set[float]) -> bool:
+    """Whether one of these began in this step: it waited for workers to start, or for all ranks to wrap."""
+    return any(step.time - step.phases["total"] <= time <= step.time for time in begun)
+
+
+def own_time(step: TrainingStep, phase: str) -> float:
+    """Seconds of a phase; ``other`` is what is in no phase: the script's own code between them."""
+    return _seconds_of(step.phases, phase)
+
+
+def _seconds_of(phases: Mapping[str, float], phase: str) -> float:
+    if phase != "other":
+        return phases.get(phase, 0.0)
+    known = sum(seconds for name, seconds in phases.items() if name != "total")
+    return max(0.0, phases["total"] - known)
+
+
+def work(phases: Mapping[str, float]) -> dict[str, float]:
+    """Seconds of the rank's own work in a step, by phase."""
+    return {phase: _seconds_of(phases, phase) for phase in WORK}
+
+
+def typical(steps: list[TrainingStep], phase: str) -> float:
+    """The median of a phase, in seconds; ``total`` for whole steps."""
+    return median(own_time(step, phase) for step in steps)
+
 
 LEAST_SECONDS = 0.004
 """Of a step, below which ranks differ by chance."""

@@ -19,9 +19,8 @@ from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wr
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.align import optimizer_steps
 from ddpdoctor.trace.instances import grouped, of_model, on_each_rank
-from ddpdoctor.trace.joint_training import averaging_group, train_one_model
+from ddpdoctor.trace.joint_training import averaging_group, train_one_model, training_steps
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_causes import is_of_weights
 from ddpdoctor.trace.training import TrainingStep
@@ -150,11 +149,19 @@ def updates(group: Group) -> Iterator[Update]:
     unequal = {
         (rank, optimizer.index) for rank, optimizer in optimizers if optimizer.sharded or optimizer.averages
     }
-    for index, optimizer, taken, row in optimizer_steps(group):
-        if any(step.joined for step in row.values()):
-            continue
-        if unequal.isdisjoint((rank, step.optimizer) for rank, step in taken.items()):
-            yield Update(index, optimizer, taken, row)
+    known = {rank: recording.identities for rank, recording in group.items()}
+    for index, row in training_steps(group):
+        by_rank = {
+            rank: {known[rank].get(taken.optimizer, ()): taken for taken in step.optimizer_steps}
+            for rank, step in row.items()
+            if not step.joined
+        }
+        first = next(iter(by_rank.values()), {})
+        for optimizer, update in sorted(first.items(), key=lambda pair: pair[1].optimizer):
+            taken = {rank: there[optimizer] for rank, there in by_rank.items() if optimizer in there}
+            of_all = len(taken) == len(group)
+            if of_all and unequal.isdisjoint((rank, step.optimizer) for rank, step in taken.items()):
+                yield Update(index, update.optimizer, taken, row)
 
 
 def differing(digests: Mapping[int, Digests | None]) -> tuple[str, ...]:

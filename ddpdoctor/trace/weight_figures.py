@@ -10,8 +10,8 @@ from ddpdoctor.check import NotMeasured
 from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Strips, Tone, cells
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.align import training_steps
 from ddpdoctor.trace.instances import by_value
+from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, Update, differing, replicas, updates
 from ddpdoctor.trace.training import TrainingStep

@@ -10,9 +10,9 @@ from functools import cached_property
 
 from ddpdoctor.check import Check, Evidence, Judgement, Where
 from ddpdoctor.program import Condition, Expression, Origin, Program, Source
+from ddpdoctor.program.files import name_called
+from ddpdoctor.program.index import Context
 from ddpdoctor.program.known import GENERATORS, LOADERS, SEEDS, gathers
-from ddpdoctor.program.points import Context
-from ddpdoctor.program.signatures import name_called
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
 from ddpdoctor.unreached.ranks import SIZE, is_shut, ranks_where

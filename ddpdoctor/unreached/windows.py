@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from ddpdoctor.model import Evidence
 from ddpdoctor.program import Condition, Expression
-from ddpdoctor.program.files import File, dotted, lines
-from ddpdoctor.program.signatures import name_called
+from ddpdoctor.program.files import File, dotted, lines, name_called
 from ddpdoctor.unreached.lines import DDP, UnreachedLines
 from ddpdoctor.unreached.sights import Sight
 

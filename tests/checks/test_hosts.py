@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.files import Save

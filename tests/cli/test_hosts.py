@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.cli.hosts import group_values, with_hosts_group
 from ddpdoctor.group.group_record import GroupRecord, RankRecord
 from ddpdoctor.launch import Launch

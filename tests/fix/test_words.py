@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from ddpdoctor.fix.words import in_own_words
+from ddpdoctor.fix.propose import in_own_words
 from ddpdoctor.model import Finding, Level, Where
 from ddpdoctor.trace import Trace
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.judge import NotMeasured
 from ddpdoctor.model import Judgement
 from ddpdoctor.recorder.events.process import Exit, Raised

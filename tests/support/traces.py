@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.trace import RankTrace, Trace
 
 SUMMARY = {

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.recorder.events.process import Exit, Raised
 from ddpdoctor.recorder.events.training import Backward, Forward
 from ddpdoctor.recorder.events.updates import OptimizerStep

@@ -1,6 +1,6 @@
 """Which processes belong to one job of a launch line."""
 
-from ddpdoctor.trace.attempts import Span, successive_jobs
+from ddpdoctor.trace.reader import Span, successive_jobs
 
 
 def job(began: float, last: float, *ranks: int, host: str = "a") -> dict[tuple[str, float, int], Span]:

@@ -12,7 +12,7 @@ from ddpdoctor.fix.reading import argument, dotted, is_method
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.files import LOOPS
-from ddpdoctor.program.points import Entity
+from ddpdoctor.program.index import Entity
 
 _FLAG = "require_backward_grad_sync"
 _MODULE = "torch.distributed.nn.functional"

@@ -12,7 +12,7 @@ from ddpdoctor.fix.patches.epochs import epoch_loop
 from ddpdoctor.fix.reading import dotted, is_method
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
-from ddpdoctor.program.points import Entity
+from ddpdoctor.program.index import Entity
 
 _CONSUME = "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present"
 _REFUSED = "Weights only load failed"

@@ -13,7 +13,7 @@ from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Where
 from ddpdoctor.program.files import FUNCTIONS
-from ddpdoctor.program.points import Entity
+from ddpdoctor.program.index import Entity
 
 _SAMPLERS = tuple(f"torch.utils.data.{name}" for name in ("WeightedRandomSampler", "RandomSampler"))
 

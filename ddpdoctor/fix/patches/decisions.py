@@ -13,7 +13,7 @@ from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.program import Origin
 from ddpdoctor.program.files import FUNCTIONS, LOOPS
-from ddpdoctor.program.points import Entity
+from ddpdoctor.program.index import Entity
 
 
 @patch("DD208", "DD502")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.files import FileEvent, FileRead, Load, Save
 from ddpdoctor.recorder.events.process import Raised

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.model import Level, Passed, Where
 from ddpdoctor.recorder.events.lines import Code, Reached
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.training import Backward
-from ddpdoctor.trace.exit_disconnect import forgive
+from ddpdoctor.trace.gloo import forgive
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.training import TrainingStep

@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source

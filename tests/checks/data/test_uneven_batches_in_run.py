@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.model import Confidence, Source, Where
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward

@@ -3,7 +3,7 @@ import signal
 
 import pytest
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ddpdoctor.blame.failure import Failure
+from ddpdoctor.blame.frames import Failure
 from ddpdoctor.model import Level, Passed, Source
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.trace import Trace

@@ -1,7 +1,6 @@
 import pytest
 
-from ddpdoctor.blame.failure import Failure
-from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.frames import Failure, Frame
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source

@@ -1,8 +1,11 @@
-"""In which call gloo aborted a rank, by the numbers of bytes in its message.
+"""How gloo ends ranks: in which call it aborted one, and which lost a peer that had finished before.
 
 The recorder writes down when a line's first call begins, and of a later one only that it ended, so the record of a rank
 that gloo aborted in it does not show it. All-reduces of two sizes meet segment by segment, and the first that is longer
 than what the rank expects ends its process: that tells which of the known calls of the two ranks have met.
+
+gloo closes a rank's connections where its process group is destroyed, and a rank that is still reading the last bytes
+of the same collective then reports a lost peer. Every rank did the same, so nothing is wrong with the script.
 """
 
 from __future__ import annotations
@@ -10,12 +13,14 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Parameter, Wrapper
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.instances import line_of
+from ddpdoctor.trace.loop_exits import begun
 from ddpdoctor.trace.recording import Recording
 
 SIZES = r"op\.preamble\.length <= op\.nbytes\. (?P<got>\d+) vs (?P<room>\d+)"
@@ -163,3 +168,44 @@ def _segments(rank: int, world_size: int, taken: int, element: int) -> Iterator[
 
 def _up(number: int, of: int) -> int:
     return -(-number // of) * of
+
+
+def forgive(ranks: Sequence[RankTrace]) -> tuple[RankTrace, ...]:
+    """The same ranks; those that lost their peers so, count as finished."""
+    left = [rank.recording for rank in ranks if rank.finished and rank.recording and _ended(rank.recording)]
+    lost = [rank for rank in ranks if not rank.finished]
+    if not left or not lost or not all(_lost_at_the_end(rank, left) for rank in lost):
+        return tuple(ranks)
+    return tuple(
+        rank if rank.finished else replace(rank, finished=True, failure=None, exit_code=0, lost_at_end=True)
+        for rank in ranks
+    )
+
+
+def _ended(recording: Recording) -> bool:
+    return recording.exit is not None and recording.raised is None and recording.exit.how == "returned"
+
+
+def _lost_at_the_end(rank: RankTrace, left: Sequence[Recording]) -> bool:
+    victim = rank.recording
+    if victim is None or victim.raised is None or rank.failure is None or not rank.failure.of_a_victim:
+        return False
+    return all(
+        begun(recording) == begun(victim)
+        and issued(recording) == issued(victim)
+        and (last := _last_line(recording)) is not None
+        and last == line_of(victim.raised.at)
+        for recording in left
+    )
+
+
+def issued(recording: Recording) -> int:
+    """How many collectives of the default group the script had issued, with the one that did not end."""
+    return max((call.number or 0 for call in recording.collectives if call.group is None), default=-1)
+
+
+def _last_line(recording: Recording) -> tuple[str, int | None] | None:
+    """The line of the last thing that the rank did together with the others."""
+    done: list[Backward | Collective] = [backward for backward in recording.backwards if backward.reduced]
+    done += [call for call in recording.collectives if call.group is None]
+    return line_of(max(done, key=lambda event: event.time).at) if done else None
