@@ -175,15 +175,28 @@ def _parts(value: Any, torch: Any) -> Iterator[str]:
                 yield from _parts(column, torch)
         elif isinstance(value[0], str | int | float | list | tuple | dict | torch.Tensor):
             yield _of_list(value, torch)
+    elif isinstance(value, dict) and _numbers_classes(value):
+        yield f"{zlib.crc32(repr(sorted(value.items(), key=_by_number)).encode()):08x}"
+
+
+_by_number = operator.itemgetter(1)
+
+
+def _numbers_classes(value: dict[Any, Any]) -> bool:
+    """Whether it gives the numbers from 0 on to names, as of classes; a cache or settings of each rank do not."""
+    few = 1 < len(value) <= _MOST_ELEMENTS
+    plain = few and all(type(name) is str and type(number) is int for name, number in value.items())
+    return plain and sorted(value.values()) == list(range(len(value)))
 
 
 def _of_list(values: Any, torch: Any) -> str:
     every = len(values) // _MOST_ELEMENTS + 1
     chosen = [_first_of_pair(value) for value in values[::every]]
+    labels = [value[1] for value in values[::every] if _is_labelled(value)]
     paths = [value for value in chosen if isinstance(value, str) and value.startswith(os.sep)]
     # Each rank may keep its copy of the data in a folder of its own.
     root = len(os.path.commonpath(paths)) if paths and len(paths) == len(chosen) else 0
-    crc = zlib.crc32(str(len(values)).encode())
+    crc = zlib.crc32(f"{len(values)}{labels or ''}".encode())
     for value in chosen:
         # Not repr: it would tell where an object lies in memory.
         part = value[root:] if isinstance(value, str) else fingerprint(value, torch, _MOST_OF_ELEMENT) or ""
@@ -191,8 +204,14 @@ def _of_list(values: Any, torch: Any) -> str:
     return f"{crc:08x}"
 
 
+def _is_labelled(value: Any) -> bool:
+    """Whether it is a pair of a file's path, or another text, and a number."""
+    pair = isinstance(value, list | tuple) and len(value) == 2
+    return pair and type(value[0]) is str and type(value[1]) is int
+
+
 def _first_of_pair(value: Any) -> Any:
-    """A file's path stands for a pair of path and label too: their order is the same."""
+    """A file's path stands for what is beside it too: their order is the same."""
     pair = isinstance(value, list | tuple) and value and isinstance(value[0], str)
     return value[0] if pair else value
 

@@ -129,6 +129,26 @@ def test_what_wraps_a_dataset_is_known_by_what_it_reads():
     assert contents.innermost(Around(data), torch, Lengths())[0] is data
 
 
+def test_classes_that_are_numbered_in_another_way_differ():
+    one, other = {"cat": 0, "dog": 1, "eel": 2}, {"dog": 0, "cat": 1, "eel": 2}
+    assert reads(tokens=one) == reads(tokens=dict(reversed(one.items()))) != reads(tokens=other)
+    files = [(path, number % 3) for number, path in enumerate(paths("/a"))]
+    elsewhere = [(path, number % 3) for number, path in enumerate(paths("/scratch/rank1"))]
+    relabelled = [(path, (number + 1) % 3) for number, path in enumerate(paths("/a"))]
+    assert (
+        content(Holds(samples=files))
+        == content(Holds(samples=elsewhere))
+        != content(Holds(samples=relabelled))
+    )
+
+
+@pytest.mark.parametrize(
+    "held", [{"rank": 0}, {"seed": 1, "size": 32}, {7: 0, 3: 1}, {"a": 0.0, "b": 1.0}, {}]
+)
+def test_settings_and_caches_of_each_rank_tell_nothing(held):
+    assert reads(tokens=held) == reads(tokens={})
+
+
 def test_where_objects_lie_in_memory_does_not_tell():
     assert content(Holds(anything=[object() for _ in range(100)])) is None
     one, other = (Holds(anything=[(object(), n) for n in range(100)]) for _ in range(2))
