@@ -18,11 +18,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from config import TrainerError
 
@@ -31,17 +30,15 @@ MANIFEST = "manifest.json"
 MOST_MANIFEST_BYTES = 1 << 20  # a thousand times what there is; a larger one is not ours
 
 _FOLDER = re.compile(r"step-[0-9]{8,18}")
-_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # no way out of the folder
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-
-Write = Callable[[BinaryIO], object]
 
 
 @dataclass(frozen=True)
 class File:
     """What the manifest says of one file."""
 
-    size: int
+    bytes: int
     sha256: str
 
 
@@ -51,16 +48,17 @@ class Manifest:
 
     step: int
     world_size: int
-    kinds: Mapping[str, str]
-    """Of each component, by name."""
+    components: Mapping[str, str]
+    """What each is to the ranks, by name."""
     files: Mapping[str, File]
+    format: int = FORMAT
 
 
 # --- Writing ------------------------------------------------------------------------------------------------
 
 
 def write(
-    folder: Path, step: int, world_size: int, kinds: Mapping[str, str], files: Mapping[str, Write]
+    folder: Path, step: int, world_size: int, components: Mapping[str, str], contents: Mapping[str, bytes]
 ) -> Path:
     """Write one checkpoint.
 
@@ -68,17 +66,18 @@ def write(
         TrainerError: another run's checkpoint of this step is there. It stays as it is.
         OSError: the disk is full, the folder cannot be written. What was there stays as it was.
     """
-    whole = folder / folder_name(step)
-    part = whole.with_name(whole.name + ".part")
+    whole = folder / f"step-{step:08d}"
+    part = _part_of(whole)
     shutil.rmtree(part, ignore_errors=True)  # of a save that was killed
     part.mkdir(parents=True)
+    files = {name: File(len(content), _digest(content)) for name, content in contents.items()}
+    manifest = json.dumps(asdict(Manifest(step, world_size, components, files)), indent=1) + "\n"
     try:
-        written = {name: _write_file(part / name, fill) for name, fill in files.items()}
-        text = manifest_text(Manifest(step, world_size, kinds, written))
-        _write_file(part / MANIFEST, lambda file: file.write(text))
+        for name, content in {**contents, MANIFEST: manifest.encode()}.items():
+            _write_synced(part / name, content)
         sync_folder(part)
         if whole.exists():
-            _require_same(whole, written)
+            _require_same(whole, files)
         else:
             part.rename(whole)
             sync_folder(folder)
@@ -89,9 +88,7 @@ def write(
 
 def point(folder: Path, pointer: str, checkpoint: Path) -> None:
     """Let ``latest`` or ``best`` name a checkpoint, from one moment to the next."""
-    part = folder / f"{pointer}.part"
-    _write_file(part, lambda file: file.write(f"{checkpoint.name}\n".encode()))
-    part.replace(folder / pointer)
+    write_whole(folder / pointer, f"{checkpoint.name}\n".encode())
     sync_folder(folder)
 
 
@@ -101,9 +98,8 @@ def remove_old(folder: Path, keep: int) -> None:
     for old in complete(folder)[:-keep]:
         if old.name not in named:
             # Renamed first: what is half removed must not look whole.
-            part = old.with_name(old.name + ".part")
-            old.rename(part)
-            shutil.rmtree(part)
+            old.rename(_part_of(old))
+            shutil.rmtree(_part_of(old))
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -113,6 +109,13 @@ def remove_unfinished(folder: Path) -> None:
             shutil.rmtree(part)
         else:
             part.unlink()
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that whoever looks, and whenever, finds all of it or what was there before."""
+    part = _part_of(path)
+    _write_synced(part, content)
+    part.replace(path)
 
 
 def sync_folder(folder: Path) -> None:
@@ -126,41 +129,19 @@ def sync_folder(folder: Path) -> None:
         os.close(opened)
 
 
-class _Sink:
-    """A file that counts and digests what is written to it, and keeps an error for later: torch.save goes on after
-    one, and would raise another that says nothing of the disk."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.name = file.name
-        self.digest = hashlib.sha256()
-        self.size = 0
-        self.error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        """Write, if nothing has gone wrong so far."""
-        if self.error is None:
-            try:
-                self.file.write(data)
-            except OSError as error:
-                self.error = error
-        self.digest.update(data)
-        self.size += len(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing: the file is flushed once, when it is complete."""
+def _part_of(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
 
 
-def _write_file(path: Path, fill: Write) -> File:
+def _write_synced(path: Path, content: bytes) -> None:
     with path.open("wb") as file:
-        sink = _Sink(file)
-        fill(sink)  # type: ignore[arg-type]  # all of a file that writers use
-        if sink.error is not None:
-            raise sink.error
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    return File(sink.size, sink.digest.hexdigest())
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _require_same(whole: Path, files: Mapping[str, File]) -> None:
@@ -173,11 +154,6 @@ def _require_same(whole: Path, files: Mapping[str, File]) -> None:
 
 
 # --- Reading ------------------------------------------------------------------------------------------------
-
-
-def folder_name(step: int) -> str:
-    """The name of the checkpoint of a step."""
-    return f"step-{step:08d}"
 
 
 def complete(folder: Path) -> list[Path]:
@@ -207,10 +183,10 @@ def read_file(checkpoint: Path, name: str, manifest: Manifest) -> bytes:
     """
     expected, path = manifest.files[name], checkpoint / name
     with _readable(path):
-        if path.is_symlink() or not path.is_file() or path.stat().st_size != expected.size:
-            raise TrainerError(f"{checkpoint} is corrupt: {name} does not have its {expected.size} bytes")
+        if path.is_symlink() or not path.is_file() or path.stat().st_size != expected.bytes:
+            raise TrainerError(f"{checkpoint} is corrupt: {name} does not have its {expected.bytes} bytes")
         content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != expected.sha256:
+    if _digest(content) != expected.sha256:
         raise TrainerError(f"{checkpoint} is corrupt: the content of {name} has changed since it was written")
     return content
 
@@ -225,11 +201,9 @@ def read_manifest(checkpoint: Path) -> Manifest:
     with _readable(path), path.open("rb") as file:
         text = file.read(MOST_MANIFEST_BYTES + 1)
     try:
-        if len(text) > MOST_MANIFEST_BYTES:
-            raise ValueError("it is too long")
         return parse_manifest(text)
-    except ValueError as error:
-        raise TrainerError(f"{path} is not the manifest of a checkpoint: {error}") from None
+    except ValueError:
+        raise TrainerError(f"{path} is not the manifest of a checkpoint") from None
 
 
 @contextmanager
@@ -240,67 +214,31 @@ def _readable(path: Path) -> Iterator[None]:
         raise TrainerError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-# --- The manifest -------------------------------------------------------------------------------------------
-
-
 def parse_manifest(text: bytes) -> Manifest:
     """The manifest in a text.
 
     Raises:
-        ValueError: it is none, and why.
+        ValueError: it is none.
     """
     try:
         values = json.loads(text)
-    except (ValueError, RecursionError):  # also of what is not UTF-8, or a number of 5000 digits
-        raise ValueError("it is not JSON") from None
-    values = _typed(values, dict, "the whole")
-    if values.get("format") != FORMAT:
-        raise ValueError(f"its format is not {FORMAT}")
-    kinds = _typed(values.get("components"), dict, "components")
-    files = {
-        _file_name(name): _file(name, entry)
-        for name, entry in _typed(values.get("files"), dict, "files").items()
-    }
-    for name, kind in kinds.items():
-        _typed(kind, str, f"the kind of {name[:100]!r}")
-        if f"{name}.pt" not in files:
-            raise ValueError(f"it has no file for the component {name[:100]!r}")
-    return Manifest(_count(values, "step", 0), _count(values, "world_size", 1), kinds, files)
+        files = {name: File(**file) for name, file in values.pop("files").items()}
+        manifest = Manifest(files=files, **values)
+        sound = _is_sound(manifest)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        sound = False
+    if not sound or len(text) > MOST_MANIFEST_BYTES:
+        raise ValueError("not a manifest")
+    return manifest
 
 
-def manifest_text(manifest: Manifest) -> bytes:
-    """The text that parse_manifest reads."""
-    values = {
-        "format": FORMAT,
-        "step": manifest.step,
-        "world_size": manifest.world_size,
-        "components": dict(manifest.kinds),
-        "files": {name: {"bytes": file.size, "sha256": file.sha256} for name, file in manifest.files.items()},
-    }
-    return (json.dumps(values, indent=1) + "\n").encode()
-
-
-def _file_name(name: str) -> str:
-    if not _FILE.fullmatch(name):  # no way out of the folder
-        raise ValueError(f"{name[:100]!r} is no name of a file in it")
-    return name
-
-
-def _file(name: str, entry: Any) -> File:
-    digest = _typed(entry, dict, name).get("sha256")
-    if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise ValueError(f"{name} has no SHA-256")
-    return File(_count(entry, "bytes", 0), digest)
-
-
-def _count(entry: Mapping[str, Any], name: str, least: int) -> int:
-    value = entry.get(name)
-    if type(value) is not int or not least <= value < 1 << 62:
-        raise ValueError(f"{name} is not a count")
-    return value
-
-
-def _typed(value: Any, kind: type, name: str) -> Any:
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} is not {'an object' if kind is dict else 'a text'}")
-    return value
+def _is_sound(manifest: Manifest) -> bool:
+    """Whether every value is what it has to be: of its type, in bounds, and inside the folder."""
+    counts = [manifest.step, manifest.world_size - 1, *(file.bytes for file in manifest.files.values())]
+    return (
+        manifest.format == FORMAT
+        and all(type(count) is int and 0 <= count < 1 << 62 for count in counts)
+        and all(_FILE.fullmatch(name) and _DIGEST.fullmatch(f.sha256) for name, f in manifest.files.items())
+        and all(type(kind) is str for kind in manifest.components.values())
+        and all(f"{name}.pt" in manifest.files for name in manifest.components)
+    )

@@ -7,17 +7,15 @@ How a checkpoint lies on the disk is in checkpoint_files.py.
 
 from __future__ import annotations
 
-import copy
 import logging
 import pickle
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import checkpoint_files as files
-import torch
 import torch.distributed as dist
 from checkpoint_files import Manifest
 from components import Component, Kind, State, on_cpu
@@ -49,7 +47,7 @@ class Checkpoints:
         self.folder, self._components, self._keep = folder, components, keep
         self._texts = {name: text.encode() for name, text in (texts or {}).items()}
         self._thread = ThreadPoolExecutor(max_workers=1) if asynchronous else None
-        self._writing: Future[None] | None = None
+        self._writing: Callable[[], None] = _nothing
         self._failure = ""
 
     # --- Saving -----------------------------------------------------------------------------------------------
@@ -82,17 +80,23 @@ class Checkpoints:
             TrainerError: replicas differ, or it cannot be written, or the one before could not; those that are complete
                 are as they were.
         """
-        states = {name: on_cpu(component.state_dict()) for name, component in self._components.items()}
+        states: dict[str, Any] = {
+            name: on_cpu(component.state_dict()) for name, component in self._components.items()
+        }
         verify_equal({name: _replicated(part, states[name]) for name, part in self._components.items()})
         for name, component in self._components.items():
             if component.kind is Kind.PER_RANK:
                 states[name] = [unpack(each) for each in gather(pack(states[name]))]
         self.finish()  # the one before
         self._failure = f"the checkpoint of step {step} cannot be written to {self.folder}"
+        if dist.get_rank() == 0:
+            # As bytes they are a copy, so that training may go on while they are written.
+            contents = {**{f"{name}.pt": pack(state) for name, state in states.items()}, **self._texts}
+            self._writing = partial(self._write, step, contents, best)
+            if self._thread is not None:
+                self._writing = self._thread.submit(self._writing).result
         if self._thread is None:
-            on_rank_0(lambda: self._write(step, states, best), self._failure)
-        elif dist.get_rank() == 0:
-            self._writing = self._thread.submit(self._write, step, copy.deepcopy(states), best)
+            self.finish()
 
     def finish(self) -> None:
         """Wait until the last one is complete; every rank calls it, at the end too.
@@ -100,19 +104,10 @@ class Checkpoints:
         Raises:
             TrainerError: it could not be written.
         """
-        if self._thread is not None:
-            on_rank_0(self._wait, self._failure)
+        writing, self._writing = self._writing, _nothing
+        on_rank_0(writing, self._failure)
 
-    def _wait(self) -> None:
-        writing, self._writing = self._writing, None
-        if writing is not None:
-            writing.result()
-
-    def _write(self, step: int, states: Mapping[str, Any], best: bool) -> None:
-        contents: dict[str, files.Write] = {
-            **{f"{name}.pt": partial(torch.save, state) for name, state in states.items()},
-            **{name: partial(_write_text, text) for name, text in self._texts.items()},
-        }
+    def _write(self, step: int, contents: Mapping[str, bytes], best: bool) -> None:
         kinds = {name: component.kind.value for name, component in self._components.items()}
         whole = files.write(self.folder, step, dist.get_world_size(), kinds, contents)
         for pointer in ("latest", "best") if best else ("latest",):
@@ -149,7 +144,7 @@ class Checkpoints:
 
         cannot_be_read = f"{checkpoint} cannot be read"
         manifest = files.parse_manifest(on_rank_0(manifest_bytes, cannot_be_read))
-        if lacking := [name for name in self._components if name not in manifest.kinds]:
+        if lacking := [name for name in self._components if name not in manifest.components]:
             raise TrainerError(f"{checkpoint} has no state of: {', '.join(lacking)}")
         self._tell_what_stays(checkpoint, manifest)
         for name, text in self._texts.items():
@@ -165,7 +160,7 @@ class Checkpoints:
         """Rank 0 logs what is in a checkpoint and is not restored."""
         if dist.get_rank() != 0:
             return
-        if unused := [name for name in manifest.kinds if name not in self._components]:
+        if unused := [name for name in manifest.components if name not in self._components]:
             log.warning("not restored, since this run has none: %s", ", ".join(unused))
         if manifest.world_size != (size := dist.get_world_size()):
             per_rank = [name for name, part in self._components.items() if part.kind is Kind.PER_RANK]
@@ -177,8 +172,8 @@ class Checkpoints:
             )
 
 
-def _write_text(text: bytes, file: BinaryIO) -> None:
-    file.write(text)
+def _nothing() -> None:
+    """In place of a checkpoint that is being written."""
 
 
 def _replicated(component: Component, state: State) -> State:

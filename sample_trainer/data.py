@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from checkpoint_files import write_whole
 from config import Data, TrainerError
 from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
@@ -152,9 +153,7 @@ def write_text_file(data: Data, folder: Path) -> None:
     """Write the text that is to be mapped, if it has no file of its own. For one rank: the others map it."""
     file = text_file(data, folder)
     if not file.exists():
-        part = file.with_suffix(".part")
-        part.write_bytes(read_text(data))
-        part.replace(file)
+        write_whole(file, read_text(data))
 
 
 def _mapped(file: Path) -> Tensor:

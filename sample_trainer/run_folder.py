@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
+from checkpoint_files import write_whole
 from config import Config, TrainerError
 from distributed import all_or_none, on_rank_0
 
@@ -106,7 +107,8 @@ class RunFolder:
             self._write_run()
             if begun and self._file.exists():
                 lines = self._file.read_text(errors="replace").splitlines()
-                write_text(self._file, "".join(f"{line}\n" for line in lines if 0 <= _step_of(line) <= begun))
+                kept = (f"{line}\n" for line in lines if 0 <= _step_of(line) <= begun)
+                write_whole(self._file, "".join(kept).encode())
             self._board = _tensorboard(folder) if tensorboard else None
 
         on_rank_0(begin, "the run folder cannot be written")
@@ -132,7 +134,7 @@ class RunFolder:
             self._board.close()
 
     def _write_run(self) -> None:
-        write_text(self._run, json.dumps(self._facts, indent=2) + "\n")
+        write_whole(self._run, (json.dumps(self._facts, indent=2) + "\n").encode())
 
 
 @contextmanager
@@ -170,17 +172,7 @@ def open_run(
 def leave_summary(folder: Path, values: Mapping[str, Any]) -> None:
     """Each rank's own rank<R>.json: whoever compares ranks, compares these."""
     with all_or_none():
-        write_text(folder / f"rank{dist.get_rank()}.json", json.dumps(values))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that whoever looks, and whenever, finds all of it or what was there before."""
-    part = path.with_name(path.name + ".part")
-    with part.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+        write_whole(folder / f"rank{dist.get_rank()}.json", json.dumps(values).encode())
 
 
 def _step_of(line: str) -> int:

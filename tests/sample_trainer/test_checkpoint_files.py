@@ -17,7 +17,7 @@ files = module("checkpoint_files")
 def write(folder: Path, step: int, content: bytes = b"weights", keep: int = 2) -> None:
     """As rank 0 does."""
     kinds = {"model": "replicated"}
-    whole = files.write(folder, step, 1, kinds, {"model.pt": lambda file: file.write(content)})
+    whole = files.write(folder, step, 1, kinds, {"model.pt": content})
     files.point(folder, "latest", whole)
     files.remove_old(folder, keep)
 
@@ -95,7 +95,7 @@ def test_a_manifest_that_never_ends_is_not_read(tmp_path):
     write(tmp_path, 1)
     with (tmp_path / "step-00000001" / "manifest.json").open("r+b") as file:
         file.truncate(1 << 32)
-    with pytest.raises(files.TrainerError, match="is not the manifest of a checkpoint: it is too long"):
+    with pytest.raises(files.TrainerError, match="is not the manifest of a checkpoint"):
         files.read_manifest(tmp_path / "step-00000001")
 
 
@@ -126,7 +126,7 @@ import checkpoint_files as files
 folder = Path(sys.argv[1])
 
 def save(step):
-    contents = {{"model.pt": lambda file: file.write(b"%d" % step)}}
+    contents = {{"model.pt": b"%d" % step}}
     whole = files.write(folder, step, 1, {{"model": "replicated"}}, contents)
     files.point(folder, "latest", whole)
     files.remove_old(folder, 1)
@@ -183,14 +183,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.root
 def test_a_full_disk_leaves_the_checkpoint_before(small_disk):
-    import torch
-
     write(small_disk, 1)
-    state = {"weights": torch.zeros(100_000), "more": torch.zeros(10)}
     with pytest.raises(OSError, match="No space left on device"):
-        files.write(
-            small_disk, 2, 1, {"model": "replicated"}, {"model.pt": lambda file: torch.save(state, file)}
-        )
+        write(small_disk, 2, bytes(400_000))
     assert steps(small_disk) == [1]
     assert read(small_disk / "step-00000001") == b"weights"
     assert not list(small_disk.glob("*.part"))  # its space is free again
@@ -221,7 +216,7 @@ def test_every_file_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", note_fsync)
     monkeypatch.setattr(Path, "rename", note_rename)
-    files.write(tmp_path, 1, 1, {"model": "replicated"}, {"model.pt": lambda file: file.write(b"1")})
+    files.write(tmp_path, 1, 1, {"model": "replicated"}, {"model.pt": b"1"})
     assert events == [
         "sync model.pt",
         "sync manifest.json",
