@@ -8,8 +8,10 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import wraps
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from ddpdoctor.failures import Message
 from ddpdoctor.frameworks import Framework
@@ -30,6 +32,7 @@ from ddpdoctor.model import (
     Where,
 )
 from ddpdoctor.page import read_page
+from ddpdoctor.text import by_state
 
 __all__ = (
     "REINSTALL_TORCH", "Check", "Confidence", "Evidence", "Family", "Finding", "Judgement", "Kind", "Level",
@@ -40,7 +43,7 @@ __all__ = (
 REINSTALL_TORCH = "pip install --force-reinstall torch    # and look for packages that replace parts of torch"
 """The fix where torch itself does something wrong."""
 
-_Method = TypeVar("_Method", bound=Callable[..., Finding])
+_Wording: TypeAlias = Callable[[Any, Any], Finding]
 _Fact = TypeVar("_Fact")
 
 
@@ -52,16 +55,29 @@ class NotMeasured(Exception):
         self.skipped = Skipped(reason, cut_short)
 
 
-def reports(kind: type) -> Callable[[_Method], _Method]:
-    """Mark a method of a check as the one that reports a cause of a hang.
+def reports(kind: type) -> Callable[[_Wording], _Wording]:
+    """Mark a method of a check as the one that words a cause of a hang.
+
+    What the cause tells of ranks, line and states goes into the finding where the method does not say it.
 
     Args:
         kind: a type in :mod:`ddpdoctor.blame.causes`.
     """
 
-    def mark(method: _Method) -> _Method:
-        method.reported_cause = kind  # type: ignore[attr-defined]
-        return method
+    def mark(method: _Wording) -> _Wording:
+        @wraps(method)
+        def report(check: Check, cause: Any) -> Finding:
+            finding = method(check, cause)
+            return replace(
+                finding,
+                ranks=finding.ranks or cause.culprits or cause.waiting,
+                where=finding.where or cause.where,
+                evidence=finding.evidence or cause.states,
+                confidence=cause.confidence,
+            )
+
+        report.reported_cause = kind  # type: ignore[attr-defined]
+        return report
 
     return mark
 
@@ -166,7 +182,7 @@ class Check:
 
         Args:
             details: the other fields of Finding. ``why`` and ``fix`` may be left out where the page says the same in
-                *Why it matters* and *Fix*.
+                *Why it matters* and *Fix*. ``evidence`` may have texts, or be the text of each rank.
         """
         return _finding(self, Level.FAIL, headline, details)
 
@@ -195,7 +211,15 @@ def _finding(check: Check, level: Level, headline: str, details: dict[str, Any])
     for field, section in (("why", "Why it matters"), ("fix", "Fix")):
         if field not in details:
             details[field] = read_page(check.page()).section(section)
-    return Finding(check.code, level, headline, **details)
+    return Finding(
+        check.code, level, headline, **{**details, "evidence": _evidence(details.get("evidence", ()))}
+    )
+
+
+def _evidence(given: Iterable[Evidence | str] | Mapping[int, str]) -> tuple[Evidence, ...]:
+    if isinstance(given, Mapping):
+        return by_state(given)
+    return tuple(Evidence(entry) if isinstance(entry, str) else entry for entry in given)
 
 
 def _in_source(cls: type) -> str:

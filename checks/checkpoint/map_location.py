@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.recorder.events.files import Load
-from ddpdoctor.text import by_state, ranks_do
+from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Recording, Trace, by_line, on_each_rank
 from ddpdoctor.trace.instances import files
 
@@ -70,12 +70,10 @@ class MapLocation(Check):
             f"{'its' if len(astray) == 1 else 'their'} own GPU",
             ranks=tuple(astray),
             where=load.at,
-            evidence=by_state(
-                {
-                    rank: f"restored onto {', '.join(load.devices)}, {given}; its own GPU is cuda:{gpus[rank]}"
-                    for rank, load in astray.items()
-                }
-            ),
+            evidence={
+                rank: f"restored onto {', '.join(load.devices)}, {given}; its own GPU is cuda:{gpus[rank]}"
+                for rank, load in astray.items()
+            },
             about=Kind.PATH.of(*{load.path: None for load in astray.values()}),
         )
 

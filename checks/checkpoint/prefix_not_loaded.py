@@ -1,7 +1,7 @@
 import re
 from collections.abc import Iterable
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.text import listing, plural, quote, ranks_phrase
@@ -73,8 +73,8 @@ class PrefixNotLoaded(Check):
             ranks=tuple(lost),
             where=load.at,
             evidence=(
-                Evidence(f"missing: {_some(load.missing)}"),
-                Evidence(f"unexpected: {_some(load.unexpected)}"),
+                f"missing: {_some(load.missing)}",
+                f"unexpected: {_some(load.unexpected)}",
             ),
         )
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.blame.causes import CallCircle, DifferentLines, MessageCircle, Mismatch
-from ddpdoctor.blame.wording import cause_fields, wait_phrase, who
+from ddpdoctor.blame.wording import wait_phrase, who
 from ddpdoctor.check import Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Role, reports
 from ddpdoctor.frameworks import CALLED_BY_ALL
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Wait, log_fields
@@ -103,8 +103,7 @@ class CollectiveMismatch(HangCheck):
         first, second = cause.first, cause.second
         where = f" at {cause.position}," if cause.position else ""
         return self.fail(
-            f"{who(first.ranks)} called {first.text}{where} where {who(second.ranks)} called {second.text}",
-            **cause_fields(cause),
+            f"{who(first.ranks)} called {first.text}{where} where {who(second.ranks)} called {second.text}"
         )
 
     @reports(MessageCircle)
@@ -117,7 +116,6 @@ class CollectiveMismatch(HangCheck):
             why="Each of them waits for a message that its peer sends only after it has received one itself.",
             fix="let every second rank send first, or issue both at once:\n"
             "for work in dist.batch_isend_irecv([P2POp(dist.isend, ...), P2POp(dist.irecv, ...)]):\n    work.wait()",
-            **cause_fields(cause),
         )
 
     @reports(CallCircle)
@@ -136,7 +134,6 @@ class CollectiveMismatch(HangCheck):
             "and the other receives first; or issue the messages at once:\n"
             "ops = [dist.P2POp(dist.isend, ...), dist.P2POp(dist.irecv, ...)]\n"
             "for work in dist.batch_isend_irecv(ops): work.wait()    # in any order",
-            **cause_fields(cause),
         )
 
     @reports(DifferentLines)
@@ -145,7 +142,6 @@ class CollectiveMismatch(HangCheck):
             ", ".join(wait_phrase(ranks, place) for ranks, place in cause.places[:3]),
             why="Each of these collectives waits for ranks that are in another one. Stacks alone do not show which "
             "rank called something else: under a condition on the rank, in a loop that it left, or for a parameter.",
-            **cause_fields(cause),
         )
 
     def _received_too_much(self, trace: Trace, rank: RankTrace, match: re.Match[str]) -> Finding:

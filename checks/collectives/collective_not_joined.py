@@ -12,7 +12,7 @@ from ddpdoctor.blame.causes import (
 from ddpdoctor.blame.frames import where_in
 from ddpdoctor.blame.hang_analysis import late_ranks
 from ddpdoctor.blame.tree import show
-from ddpdoctor.blame.wording import all_do, at, cause_fields, doing, for_seconds, others_wait, verb, who
+from ddpdoctor.blame.wording import all_do, at, doing, for_seconds, others_wait, verb, who
 from ddpdoctor.check import Evidence, Finding, Judgement, NotMeasured, Passed, Source, Where, reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.logs.log import Log
@@ -69,10 +69,7 @@ class CollectiveNotJoined(HangCheck):
 
     @reports(IsElsewhere)
     def _is_elsewhere(self, cause: IsElsewhere) -> Finding:
-        return self.fail(
-            f"{all_do(cause.culprits, cause.state)}, while {others_wait(cause)}",
-            **cause_fields(cause),
-        )
+        return self.fail(f"{all_do(cause.culprits, cause.state)}, while {others_wait(cause)}")
 
     @reports(NeverCame)
     def _never_came(self, cause: NeverCame) -> Finding:
@@ -91,7 +88,6 @@ class CollectiveNotJoined(HangCheck):
             + (_CALLED_ALONE if len(here) == 1 < len(ranks) else ""),
             fix=f"see where {who(ranks)} {verb(ranks, 'is', 'are')} now: ddpdoctor hang     # on its host\n"
             + _SAME_ORDER,
-            **cause_fields(cause),
         )
 
     @reports(LeftNoDump)
@@ -104,7 +100,6 @@ class CollectiveNotJoined(HangCheck):
             "written, or the dumps were not collected.",
             fix=f"find out how {who(ranks)} ended: exit status, dmesg, the scheduler's log\n"
             "ddpdoctor explain LOG    # the output of that rank",
-            **cause_fields(cause),
         )
 
     @reports(NoPartner)
@@ -115,7 +110,6 @@ class CollectiveNotJoined(HangCheck):
             why=f"A message needs a send and a receive. Rank {peer} never calls its part: a condition on the rank, or "
             "on a value that differs between the two, lets only one of them communicate.",
             fix="derive both calls from the same values: what one rank sends, the other receives, in the same order",
-            **cause_fields(cause),
         )
 
     @reports(Unseen)
@@ -128,7 +122,6 @@ class CollectiveNotJoined(HangCheck):
             fix="look at their output; where they run on other hosts, capture every host, and judge all together:\n"
             "ddpdoctor hang --dump FOLDER     # on every host, into a shared folder\n"
             "ddpdoctor hang FOLDER",
-            **cause_fields(cause),
         )
 
     @reports(NobodyLate)
@@ -140,7 +133,6 @@ class CollectiveNotJoined(HangCheck):
             "of different sizes, or use the groups that they share in different orders, which stacks do not show.",
             fix="ddpdoctor check     # tries the same path with a live group\nNCCL_DEBUG=INFO names interface and "
             "transport; NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME select another interface",
-            **cause_fields(cause),
         )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -172,7 +164,6 @@ class CollectiveNotJoined(HangCheck):
             f"{late} did not join {cause.what}{waited}{instead}",
             fix=f"to see where {late} is the next time: ddpdoctor hang, or\n"
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line of every rank",
-            **cause_fields(cause),
         )
 
     def _stopped(self, trace: Trace, stopped: list[RankTrace]) -> Finding:

@@ -1,5 +1,5 @@
 from ddpdoctor.blame.causes import AloneInOutput, CalledAlone, LeftCallOut
-from ddpdoctor.blame.wording import cause_fields, for_seconds, who
+from ddpdoctor.blame.wording import for_seconds, who
 from ddpdoctor.check import Finding, Judgement, NotMeasured, Passed, Where, reports
 from ddpdoctor.frameworks import CALLED_BY_ALL
 from ddpdoctor.logs.log import Log
@@ -71,7 +71,7 @@ class CollectiveOnSomeRanks(HangCheck):
             else _FIX_DECISION
             if _is_decided(cause.where)
             else _FIX_CALL,
-            **{**cause_fields(cause), "evidence": (*leads, *cause.states)},
+            evidence=(*leads, *cause.states),
         )
 
     @reports(LeftCallOut)
@@ -79,7 +79,6 @@ class CollectiveOnSomeRanks(HangCheck):
         return self.fail(
             f"{who(cause.culprits)} skipped {cause.call} at {cause.position}, which {who(cause.others)} called",
             fix=_FIX_CALL,
-            **cause_fields(cause),
         )
 
     def examine_log(self, log: Log) -> Judgement:
@@ -92,7 +91,6 @@ class CollectiveOnSomeRanks(HangCheck):
             f"{waited}, and no other rank joined",
             fix="use model.module in code that one rank runs alone, or call it on every rank\n"
             "TORCH_FR_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ...     # names the line",
-            **cause_fields(cause),
         )
 
 

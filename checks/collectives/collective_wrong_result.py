@@ -45,7 +45,7 @@ class CollectiveWrongResult(Check):
             return self.fail(
                 _headline(wrong[0]) + more,
                 ranks=tuple(sorted({rank for case in wrong for rank in case.elements})),
-                evidence=tuple(evidence for case in wrong[:_MOST_CASES] for evidence in _evidence(case)),
+                evidence=[evidence for case in wrong[:_MOST_CASES] for evidence in _evidence(case)],
             )
         rows = next(iter(ranks.values("collectives").values()))["rows"]
         supported = {row["op"] for row in rows if not row.get("unsupported")}

@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.blame.causes import Cause, LeftBackwardOut, LeftLoop, LeftStepsOut
-from ddpdoctor.blame.wording import cause_fields, others_wait, wait_phrase, who
+from ddpdoctor.blame.wording import others_wait, wait_phrase, who
 from ddpdoctor.check import Confidence, Finding, Judgement, Kind, NotMeasured, Passed, Where, reports
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import by_state, plural, ranks_phrase
@@ -159,7 +159,6 @@ class LocalDecision(HangCheck):
             why=(_HAD_BATCHES if cause.had_batches else _BATCHES_UNKNOWN)
             + " The others wait for it in their next collective.",
             **({} if cause.had_batches else {"fix": _FIX_EITHER}),
-            **cause_fields(cause),
         )
 
     @reports(LeftStepsOut)
@@ -174,7 +173,7 @@ class LocalDecision(HangCheck):
     def _skipped(self, cause: Cause, skipped: str, others_did: str) -> Finding:
         others = f"and {others_wait(cause)}" if cause.waits_in else f"which {who(cause.waiting)} {others_did}"
         headline = f"{who(cause.culprits)} {skipped}, {others}"
-        return self.fail(headline, **cause_fields(cause))
+        return self.fail(headline)
 
 
 def _fields(way_out: LocalExit) -> dict[str, Any]:

@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 from ddpdoctor.blame.causes import BusyInOutput, WorkInOutput, WorksAlone
 from ddpdoctor.blame.frames import where_of
-from ddpdoctor.blame.wording import all_do, cause_fields, for_seconds, others_wait, verb, who
+from ddpdoctor.blame.wording import all_do, for_seconds, others_wait, verb, who
 from ddpdoctor.check import Finding, Judgement, Passed, reports
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.hang.heartbeats import NOW, Heartbeat, read_heartbeat
@@ -57,7 +57,6 @@ class LongWorkOnOneRank(HangCheck):
             why="A collective ends when every rank of its group has joined it. "
             f"{who(waiting).capitalize()} {verb(waiting, 'fails', 'fail')} at the timeout of the process group, "
             f"{timeout}, with an error that names the collective and not this line.",
-            **cause_fields(cause),
         )
 
     def examine_ended(self, trace: Trace) -> Judgement:
@@ -95,7 +94,6 @@ class LongWorkOnOneRank(HangCheck):
             "and was still running",
             why=f"{busy.capitalize()} neither failed nor ended: the launcher ended it after {waiting} had given up. It "
             "worked for longer than a collective may take, or waits for something else.",
-            **cause_fields(cause),
         )
 
     @reports(WorkInOutput)
@@ -107,7 +105,6 @@ class LongWorkOnOneRank(HangCheck):
             f"{whose}'s work was {state}, and the others' wait for it timed out",
             why="The progress bar had run for as long as the timeout of a collective. The ranks without it waited in "
             f"{cause.what} for the rank that shows it.",
-            **cause_fields(cause),
         )
 
 

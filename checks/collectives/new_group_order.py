@@ -8,7 +8,7 @@ from ddpdoctor.blame.causes import (
     GroupsOutOfOrder,
     Members,
 )
-from ddpdoctor.blame.wording import cause_fields, verb, who
+from ddpdoctor.blame.wording import verb, who
 from ddpdoctor.check import Evidence, Finding, Judgement, Level, Passed, reports
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import by_state, fold_ranks, plural, quote
@@ -73,7 +73,7 @@ class NewGroupOrder(HangCheck):
         return self.fail(
             f"{who(with_first)} called new_group for {_for(members[first])} where rank {other} called it for "
             f"{_for(members[other])}",
-            **{**cause_fields(cause), "evidence": (*orders, *cause.states)},
+            evidence=(*orders, *cause.states),
         )
 
     @reports(GroupMadeAlone)
@@ -82,10 +82,7 @@ class NewGroupOrder(HangCheck):
         there = (
             f" for {_for(cause.members)}" if cause.made else f", and {verb(called, 'waits', 'wait')} there"
         )
-        return self.fail(
-            f"only {who(called)} called new_group{there}, and {others} did not",
-            **cause_fields(cause),
-        )
+        return self.fail(f"only {who(called)} called new_group{there}, and {others} did not")
 
     @reports(GroupCircle)
     def _group_circle(self, cause: GroupCircle) -> Finding:
@@ -102,7 +99,7 @@ class NewGroupOrder(HangCheck):
             + (" torch names groups in the order in which new_group made them." if share_members else ""),
             fix="use the groups in the order in which they were created, on every rank; or start all collectives with "
             "async_op=True, and wait for them afterwards",
-            **{**cause_fields(cause), "evidence": (*waits, *cause.states)},
+            evidence=(*waits, *cause.states),
         )
 
     @reports(GroupsDisagree)
@@ -113,7 +110,7 @@ class NewGroupOrder(HangCheck):
         )
         return self.fail(
             f"group {cause.group} is of {who(members)} on {who(most)}, and of {who(other)} on {who(fewer)}",
-            **{**cause_fields(cause), "evidence": memberships},
+            evidence=memberships,
         )
 
 

@@ -3,7 +3,7 @@ import re
 from ddpdoctor import failures, registry
 from ddpdoctor.blame.causes import FailedAndWaits
 from ddpdoctor.blame.frames import fold_libraries
-from ddpdoctor.blame.wording import cause_fields, consequences, others_wait, verb, wait_phrase, who
+from ddpdoctor.blame.wording import consequences, others_wait, verb, wait_phrase, who
 from ddpdoctor.check import Evidence, Finding, Judgement, NotMeasured, Passed, Role, Source, Where, reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
@@ -123,7 +123,6 @@ class RankFailedFirst(HangCheck):
             "which the others do not join. Its traceback is printed at the timeout of the process group, or never.",
             fix="fix the exception at this line, and do not call collectives while an exception is handled:\n"
             "train()\ndist.barrier()     # after the work, not in its finally\ndist.destroy_process_group()",
-            **cause_fields(cause),
         )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -261,7 +260,7 @@ class RankFailedFirst(HangCheck):
             "the end",
             why="No rank failed by itself, so the launcher did: its last lines show why.",
             fix="torchrun --standalone --nproc-per-node 1 --no-python true     # has to end with exit status 0",
-            evidence=tuple(Evidence(line) for line in trace.log),
+            evidence=[line for line in trace.log],
         )
 
     def _failed_in_group(self, ranks: GroupRecord, first: RankRecord) -> Finding:

@@ -2,7 +2,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ddpdoctor.blame.causes import EndedEarly
-from ddpdoctor.blame.wording import cause_fields, doing, others_wait, verb, who
+from ddpdoctor.blame.wording import doing, others_wait, verb, who
 from ddpdoctor.check import Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Where, reports
 from ddpdoctor.program import Program
 from ddpdoctor.recorder.events.training import Backward
@@ -76,13 +76,13 @@ class RankLeftEarly(HangCheck):
 
     @reports(EndedEarly)
     def _ended_early(self, cause: EndedEarly) -> Finding:
-        fields = cause_fields(cause)
+        where, waits = cause.where, tuple[Evidence, ...]()
         if cause.state.left_at is None:
             where, waits = _beside_the_wait(_returned(cause.where), cause.where)
-            fields |= {"where": where, "evidence": (*fields["evidence"], *waits)}
         return self.fail(
             f"{who(cause.culprits)} {doing(cause.state)} with status 0, and {others_wait(cause, 'still wait')}",
-            **fields,
+            where=where,
+            evidence=(*cause.states, *waits),
         )
 
     def _left(self, left: list[RankTrace], waiting: list[RankTrace], trace: Trace) -> Finding:

@@ -1,7 +1,7 @@
 from ddpdoctor.blame.causes import BlockedOutside, Polls
 from ddpdoctor.blame.hang_snapshot import Doing
 from ddpdoctor.blame.place import PlaceKind
-from ddpdoctor.blame.wording import all_do, at, cause_fields, others_wait, verb, who
+from ddpdoctor.blame.wording import all_do, at, others_wait, verb, who
 from ddpdoctor.check import Finding, Judgement, Passed, reports
 from ddpdoctor.text import quote
 from ddpdoctor.trace import Trace
@@ -83,7 +83,6 @@ class StuckOutsideCollectives(HangCheck):
             all_do(ranks, cause.state) + (f", while {others_wait(cause)}" if waiting else ""),
             why=why,
             fix=_FIX_STOPPED if stopped else _FIX.get(kind, _FIX_OTHER),
-            **cause_fields(cause),
         )
 
     @reports(Polls)
@@ -98,7 +97,6 @@ class StuckOutsideCollectives(HangCheck):
             why=f"{who(ranks).capitalize()} {verb(ranks, 'does', 'do')} nothing else: a longer timeout changes nothing."
             f"{_giver(cause)}",
             fix=_FIX_KEPT if cause.until is not True else _FIX_NOT_MADE,
-            **cause_fields(cause),
         )
 
     def examine_ended(self, trace: Trace) -> Judgement:

@@ -1,7 +1,7 @@
 from signal import SIGTERM
 
 from ddpdoctor.blame.causes import GaveUp
-from ddpdoctor.blame.wording import cause_fields, for_seconds, who
+from ddpdoctor.blame.wording import for_seconds, who
 from ddpdoctor.check import Check, Finding, Judgement, Role, Source, reports
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.stall import find_stall, judge_stall
@@ -72,5 +72,4 @@ class TimeoutUndetermined(Check):
             f"{ranks} waited in {cause.what}{for_seconds(cause.seconds)}, and the output does not show why",
             why="These ranks waited for others, and none of those left a line in this output that says why. "
             f"{path if cause.first else ''}A watchdog reports the timeout, and not what blocked the data.",
-            **cause_fields(cause),
         )

@@ -148,7 +148,7 @@ class ShardsOverlap(Check):
             ranks=tuple(members),
             where=draw.where,
             evidence=(
-                Evidence(f"no seed of {draw.stream} that all ranks share"),
+                f"no seed of {draw.stream} that all ranks share",
                 *shown_at("trained", trained),
             ),
         )
@@ -161,11 +161,11 @@ class ShardsOverlap(Check):
             "padding. More means that the ranks do not divide one common order.",
             fix=REINSTALL_TORCH,
             ranks=ranks,
-            evidence=tuple(
-                Evidence(f"{what}: {_some(indices)}")
+            evidence=[
+                f"{what}: {_some(indices)}"
                 for what, indices in (("drawn more than once", cover.repeated), ("not drawn", cover.missing))
                 if indices
-            ),
+            ],
         )
 
 

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped, Subject
-from ddpdoctor.text import by_state, plural
+from ddpdoctor.text import plural
 from ddpdoctor.trace import Recording, Trace, of_loader
 from ddpdoctor.trace.data import Split
 
@@ -60,13 +60,11 @@ class SplitLeak(Check):
             f"{holds} holds out",
             ranks=tuple(row),
             where=row[holds].split.at,
-            evidence=by_state(
-                {
-                    rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains "
-                    f"on {leaked.get(rank, 0)} of them"
-                    for rank, part in row.items()
-                }
-            ),
+            evidence={
+                rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains "
+                f"on {leaked.get(rank, 0)} of them"
+                for rank, part in row.items()
+            },
             about=_loaders(row[trains].split, recordings[trains]),
         )
 

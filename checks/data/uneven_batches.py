@@ -2,7 +2,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import OutOfBatches
-from ddpdoctor.blame.wording import cause_fields, place_phrase, verb, who
+from ddpdoctor.blame.wording import place_phrase, verb, who
 from ddpdoctor.check import Confidence, Finding, Judgement, NotMeasured, Passed, Role, Skipped, Where, reports
 from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
@@ -128,8 +128,7 @@ class UnevenBatches(HangCheck):
         waiting = cause.waiting
         return self.fail(
             f"{who(cause.culprits)} ran out of batches after {cause.drawn}, and {who(waiting)} "
-            f"{verb(waiting, 'waits', 'wait')} in batch {cause.drawn + 1}, in {place_phrase(cause.waits_in)}",
-            **cause_fields(cause),
+            f"{verb(waiting, 'waits', 'wait')} in batch {cause.drawn + 1}, in {place_phrase(cause.waits_in)}"
         )
 
     def examine_log(self, log: Log) -> Judgement:

@@ -3,7 +3,7 @@ from itertools import combinations
 
 from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.data import Loader
-from ddpdoctor.text import by_state, ranks_phrase
+from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Recording, Trace, by_key, of_loader, on_each_rank
 from ddpdoctor.trace.data import Pass
 
@@ -58,13 +58,13 @@ class WorkerDuplicates(Check):
             f"workers {workers} of {ranks_phrase(repeating)} yield the same samples of {loader.dataset}",
             ranks=tuple(repeating),
             where=loader.at or pass_.at,
-            evidence=tuple(
+            evidence=[
                 Evidence(
                     f"worker {worker.worker} begins with samples {', '.join(worker.samples[:3])}", (rank,)
                 )
                 for rank, (_, pass_, _) in repeating.items()
                 for worker in pass_.workers
-            ),
+            ],
             about=of_loader(loader),
         )
 
@@ -75,12 +75,10 @@ class WorkerDuplicates(Check):
             f"from {stream}",
             ranks=tuple(alike),
             where=loader.at or pass_.at,
-            evidence=by_state(
-                {
-                    rank: f"each worker has state {pass_.workers[0].seeds[name]} of {name}"
-                    for rank, (_, pass_, name) in alike.items()
-                }
-            ),
+            evidence={
+                rank: f"each worker has state {pass_.workers[0].seeds[name]} of {name}"
+                for rank, (_, pass_, name) in alike.items()
+            },
             about=of_loader(loader),
         )
 

@@ -1,7 +1,7 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Level, Passed
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Level, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import KNOWN, RENAMED, misspelling_of, whole_number
 from ddpdoctor.text import show_value, show_variable
@@ -125,7 +125,7 @@ class HarmfulVariable(Check):
                     f"unknown variable {name} is set; did you mean {meant}?",
                     why=f"A misspelt variable has no effect and causes no message: the job runs as if {instead}.",
                     fix=f"unset {name}; export {meant}=...",
-                    evidence=(Evidence(show_variable(name, value)),),
+                    evidence=(show_variable(name, value),),
                     about=Kind.VARIABLE.of(name),
                 )
 
@@ -160,7 +160,7 @@ class HarmfulVariable(Check):
                     f"{old} is set by its old name; it is called {new} now",
                     why="The old name still works in many versions of torch, and later ones ignore it silently.",
                     fix=f"unset {old}; export {new}=...",
-                    evidence=(Evidence(show_variable(old, environ[old])),),
+                    evidence=(show_variable(old, environ[old]),),
                     about=Kind.VARIABLE.of(old),
                 )
 

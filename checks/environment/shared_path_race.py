@@ -134,10 +134,10 @@ class SharedPathRace(Check):
             f"{ranks_phrase(ranks)} {what} without synchronizing",
             ranks=tuple(ranks),
             where=event.at,
-            evidence=tuple(
+            evidence=[
                 Evidence(f"{_RACING[event.action]} {quote(path)}", tuple(writers))
                 for path, writers in list(paths.items())[:_MOST_PATHS]
-            ),
+            ],
             confidence=Confidence.LIKELY,
             about=Kind.PATH.of(*paths),
             **({"why": _RESULT, "fix": _ON_RANK_0} if results else {}),

@@ -1,7 +1,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ddpdoctor.check import Check, Evidence, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Judgement, NotMeasured, Passed
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Process
@@ -54,7 +54,7 @@ class StaleProcesses(Check):
             f"{plural(len(left), 'process')} of a run whose launcher is gone {verb} still alive"
             + (f" on GPU {', '.join(map(str, held))}" if holders else ""),
             fix=f"kill {pids}     # then kill -9 those that are still there",
-            evidence=tuple(Evidence(_describe(process, gpus)) for process in left),
+            evidence=[_describe(process, gpus) for process in left],
         )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
@@ -67,7 +67,7 @@ class StaleProcesses(Check):
             why="Something that every Python process here loads starts processes that outlive it. "
             "After a job they hold ports and memory. ddpdoctor killed those of the live group.",
             fix="look for it: sitecustomize, a .pth file in site-packages, a profiler or an agent",
-            evidence=tuple(Evidence(process) for process in ranks.left_behind),
+            evidence=[process for process in ranks.left_behind],
         )
 
 

@@ -3,7 +3,7 @@ from collections.abc import Iterable, Mapping
 from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.nodes.facts import NodeFacts
-from ddpdoctor.text import by_state, ranks_phrase
+from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import by_value
 
 DECISIVE = ("torch", "NCCL")
@@ -72,7 +72,7 @@ class VersionsDiffer(Check):
             fix="install the same versions on every host, from one image or one constraints file: "
             f"pip install torch=={(versions[0]['torch'] or '').partition('+')[0]}",
             ranks=tuple(rank for ranks in list(ranks_by_version.values())[1:] for rank in ranks),
-            evidence=by_state(states),
+            evidence=states,
         )
 
 

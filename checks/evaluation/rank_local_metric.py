@@ -14,7 +14,7 @@ from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.recorder.events.updates import SchedulerStep
-from ddpdoctor.text import by_state, quote, ranks_phrase, shorten
+from ddpdoctor.text import quote, ranks_phrase, shorten
 from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.evaluation_results import EvaluationResults
@@ -85,7 +85,7 @@ class RankLocalMetric(Check):
             f"{evaluation.part}, with {evaluation.reduced} reduced over the ranks",
             ranks=tuple(uses),
             where=use.at,
-            evidence=by_state({rank: use.value for rank, use in uses.items() if use.value}),
+            evidence={rank: use.value for rank, use in uses.items() if use.value},
             about=evaluation.about,
             confidence=use.confidence,
         )

@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
 from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import VARIABLE, visibility
@@ -76,7 +76,7 @@ class DeviceOrdinal(Check):
             why=f"CUDA ignores the list from the entry that it cannot use and reports no error: it shows {which} to "
             "the ranks. Those that need more fail with 'invalid device ordinal', or share a GPU.",
             fix=f"export {VARIABLE}={everything}",
-            evidence=tuple(Evidence(f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}") for gpu in host.gpus.devices),
+            evidence=[f"GPU {gpu.index}: {gpu.name}, {gpu.uuid}" for gpu in host.gpus.devices],
         )
 
     def examine_run(self, trace: Trace) -> Judgement:

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
 from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
@@ -72,5 +72,5 @@ class DriverTooOld(Check):
             f"driver {host.gpus.driver} supports CUDA {known}, and torch is built for CUDA {torch.cuda}",
             fix=(f"update the driver to {oldest} or later" if oldest else "update the driver")
             + f"; or install a torch for CUDA {known.partition('.')[0]} (pytorch.org)",
-            evidence=(Evidence(f"driver {host.gpus.driver}, CUDA {known}; torch {torch.version}"),),
+            evidence=(f"driver {host.gpus.driver}, CUDA {known}; torch {torch.version}",),
         )

@@ -118,7 +118,7 @@ class GpuHardware(Check):
             # The parts of a laptop share their cooling and power supply, so it slows down normally.
             report = self.info if any(word in gpu.name for word in _SHARED_COOLING) else self.warn
             headline = f"{name} has lowered its clock because of {_SLOWED_BY[slowed[0]]}"
-            yield report(headline, evidence=(Evidence(f"{described}: {', '.join(slowed)}"),), about=about)
+            yield report(headline, evidence=(f"{described}: {', '.join(slowed)}",), about=about)
 
     def _xids(self, host: Host, used: tuple[Gpu, ...]) -> list[Finding]:
         buses = {sysfs_name(gpu.pci_bus_id).rpartition(".")[0]: gpu for gpu in used}
@@ -133,7 +133,7 @@ class GpuHardware(Check):
         last = xids[-1]
         return self.warn(
             f"GPU {index} reported Xid {last.number} {_ago(last.age)} ago: {_HARDWARE_XIDS[last.number]}",
-            evidence=(Evidence(f"{plural(len(xids), 'time')}, last: {last.line}"),),
+            evidence=(f"{plural(len(xids), 'time')}, last: {last.line}",),
             confidence=Confidence.LIKELY,
             about=Kind.GPU.of(index),
         )

@@ -93,7 +93,7 @@ class MoreRanksThanGpus(Check):
             fix=f"torchrun --nproc-per-node {visible} ..."
             if visible
             else f"unset {VARIABLE}; or run on the CPU with --backend gloo",
-            evidence=(Evidence(f"{present}, {limit}"),),
+            evidence=(f"{present}, {limit}",),
         )
 
 

@@ -75,7 +75,7 @@ class BufferOverwritten(Check):
             evidence=(
                 *last_lines(raised),
                 *([Evidence(f"the broadcast: {by.at}", where=by.at)] if by and by.at else []),
-                Evidence("buffers: " + listing(wrapper.buffers)),
+                "buffers: " + listing(wrapper.buffers),
             ),
             about=of_model(wrapper),
         )

@@ -1,7 +1,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep, grouped
@@ -67,7 +67,7 @@ class ClipBeforeSync(Check):
             where=next(iter(row.values())).at,
             evidence=(
                 *by_state(row, lambda clip: f"step {index}, {_shown(clip)}"),
-                Evidence(f"{plural(len(clippings), 'such clipping')} in the steps recorded"),
+                f"{plural(len(clippings), 'such clipping')} in the steps recorded",
             ),
         )
 

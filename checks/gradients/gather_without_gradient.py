@@ -68,7 +68,7 @@ class GatherWithoutGradient(Check):
                     "batches together, and each rank has another loss",
                     ranks,
                 ),
-                Evidence(f"so in {plural(len(gatherings), 'training step')}"),
+                f"so in {plural(len(gatherings), 'training step')}",
                 *proof(trace.exact),
             ),
             confidence=Confidence.CERTAIN if proof(trace.exact) else Confidence.LIKELY,

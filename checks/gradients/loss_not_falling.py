@@ -1,6 +1,6 @@
 import math
 
-from ddpdoctor.check import Check, Evidence, Judgement, Passed
+from ddpdoctor.check import Check, Judgement, Passed
 from ddpdoctor.trace import Trace
 
 _WEAKEST_FALL = 0.8
@@ -39,9 +39,7 @@ class LossNotFalling(Check):
                 f"the bundled trainer's loss {shown} in {steps} steps",
                 ranks=tuple(rank.rank for rank in trace.ranks),
                 evidence=(
-                    Evidence(
-                        f"held-out loss {trace.ranks[0].summary['evaluation_loss']:.2f} after {steps} steps"
-                    ),
+                    f"held-out loss {trace.ranks[0].summary['evaluation_loss']:.2f} after {steps} steps",
                 ),
             )
         return Passed(f"the trainer's loss fell from {first:.2f} to {last:.2f} in {steps} steps")

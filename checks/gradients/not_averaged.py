@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 
-from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, NotMeasured, Passed, Skipped
+from ddpdoctor.check import REINSTALL_TORCH, Check, Finding, Judgement, NotMeasured, Passed, Skipped
 from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.recorder.events.updates import HookedGradient
@@ -97,7 +97,7 @@ class GradientsNotAveraged(Check):
             where=next((backward.at for backward in first.backwards), None),
             evidence=(
                 *proof(exact),
-                Evidence(f"{exact.worst} differs most, of {exact.parameters} parameters"),
+                f"{exact.worst} differs most, of {exact.parameters} parameters",
             ),
         )
 
@@ -111,7 +111,7 @@ class GradientsNotAveraged(Check):
                 *by_state(
                     multiple.beside(group), lambda it: f"{numbers(it.given)} of {it.key}, given to the hook"
                 ),
-                Evidence(f"{numbers(multiple.first.got)} after the backward, {times} the mean"),
+                f"{numbers(multiple.first.got)} after the backward, {times} the mean",
                 *proof(trace.exact),
             ),
             about=of_model(wrapper),

@@ -2,7 +2,7 @@ import re
 from collections.abc import Mapping
 
 from ddpdoctor.blame.causes import GradientsMissing
-from ddpdoctor.blame.wording import cause_fields, verb, who
+from ddpdoctor.blame.wording import verb, who
 from ddpdoctor.check import Evidence, Finding, Judgement, Passed, Subject, Where, reports
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.logs.log import Log, log_fields
@@ -90,7 +90,6 @@ class ParametersUnused(HangCheck):
             why=f"DDP averages every gradient across all ranks. The backward of {who(ranks)} did not reach "
             f"every parameter, so nothing was averaged there and {verb(ranks, 'it', 'they')} went on, while "
             "the others wait up to the timeout of the process group.",
-            **cause_fields(cause),
         )
 
     def examine_log(self, log: Log) -> Judgement:

@@ -105,7 +105,7 @@ class ReducedTwice(Check):
             where=call.at,
             evidence=(
                 Evidence(f"step {first.step}: {call.operation}({call.reduce or 'sum'}) of {of}", ranks),
-                Evidence(f"{plural(calls[call.at], 'such call')} in the steps recorded"),
+                f"{plural(calls[call.at], 'such call')} in the steps recorded",
                 *proof(trace.exact),
             ),
         )

@@ -1,7 +1,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Where
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import by_state, fold_ranks, plural
 from ddpdoctor.trace import Trace, TrainingStep, by_key
@@ -102,9 +102,7 @@ class UnevenMean(Check):
                     dict(sorted(worst.counts.items(), key=lambda item: item[1])),
                     lambda count: f"step {worst.step}: {count} elements",
                 ),
-                Evidence(
-                    f"so in {len(uneven)} of {plural(compared, 'training step')} (ranks {fold_ranks(worst.counts)})"
-                ),
+                f"so in {len(uneven)} of {plural(compared, 'training step')} (ranks {fold_ranks(worst.counts)})",
                 *proof(trace.exact),
             ),
             # Ranks that have slipped out of step are compared with other batches than they should be.

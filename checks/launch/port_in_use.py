@@ -2,7 +2,7 @@ import errno
 import re
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, NotMeasured, Passed, Skipped
+from ddpdoctor.check import Check, Finding, Judgement, Kind, NotMeasured, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener
@@ -91,7 +91,7 @@ class PortInUse(Check):
             f"port {launch.master_port}, which MASTER_PORT names, is taken by {_name(owners)}",
             why=f"A launch that reads MASTER_PORT fails with EADDRINUSE. Here {chosen}.",
             fix="unset MASTER_PORT",
-            evidence=tuple(Evidence(_describe(owner)) for owner in owners),
+            evidence=[_describe(owner) for owner in owners],
             about=Kind.PORT.of(launch.master_port),
         )
 
@@ -103,7 +103,7 @@ class PortInUse(Check):
             f"port {port} is taken by {_name(owners)}",
             fix=f"torchrun --master-port {host.system.free_port()} ..., or torchrun --standalone ... on one node"
             + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
-            evidence=tuple(Evidence(_describe(owner)) for owner in owners),
+            evidence=[_describe(owner) for owner in owners],
             about=Kind.PORT.of(port),
         )
 

@@ -7,7 +7,7 @@ from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import Log, Reason, log_fields
 from ddpdoctor.recorder.events.process import GroupEvent
-from ddpdoctor.text import by_state, quote, ranks_phrase, show_value
+from ddpdoctor.text import quote, ranks_phrase, show_value
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.new_groups import joined_with, store_place
 
@@ -144,7 +144,7 @@ class RendezvousUnreachable(Check):
                 "there, so init_process_group waits until its timeout, 30 minutes.",
                 ranks=tuple(waiting),
                 where=next(iter(waiting.values())).at,
-                evidence=by_state(places),
+                evidence=places,
             )
         trace.require_end()
         return Passed(f"{ranks_phrase(trace.recordings())} met")

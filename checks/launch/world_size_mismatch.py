@@ -93,10 +93,10 @@ class WorldSizeMismatch(Check):
             headline,
             ranks=ranks,
             where=joining.at,
-            evidence=tuple(
+            evidence=[
                 Evidence(_described(recordings[member], names), (member,))
                 for member, names in contradicted.items()
-            ),
+            ],
         )
 
     def _moved(self, moved: Mapping[int, tuple[str, ...]], recordings: Mapping[int, Recording]) -> Finding:
@@ -109,11 +109,11 @@ class WorldSizeMismatch(Check):
             'os.environ.setdefault("MASTER_PORT", "29500")',
             ranks=tuple(moved),
             where=_set_at(recordings[rank], names[0]) or recordings[rank].joinings[0].at,
-            evidence=tuple(
+            evidence=[
                 Evidence(_change(recordings[member], name), (member,))
                 for member, names in moved.items()
                 for name in names
-            ),
+            ],
         )
 
 

@@ -73,7 +73,7 @@ class HyperparametersDiffer(Check):
             "schedulers decide differently, and with unequal rates the weights drift apart.",
             ranks=tuple(metrics),
             where=called.at,
-            evidence=by_state({rank: f"metric {value:.6g}" for rank, value in metrics.items()}),
+            evidence={rank: f"metric {value:.6g}" for rank, value in metrics.items()},
         )
 
     def _differ(self, unequal: "Unequal") -> Finding:

@@ -2,7 +2,7 @@ from collections.abc import Mapping
 
 from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.recorder.events.updates import OptimizerStep
-from ddpdoctor.text import by_state, plural
+from ddpdoctor.text import plural
 from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.joint_training import group_size
 from ddpdoctor.trace.sync import replicas
@@ -65,7 +65,7 @@ class LearningRateScaled(Check):
             f"{LARGEST[name]:g} in the first updates makes the loss jump, or turn NaN.",
             ranks=tuple(group),
             where=step.at,
-            evidence=by_state(dict.fromkeys(group, f"learning rate {rate:.4g} in the first update")),
+            evidence=dict.fromkeys(group, f"learning rate {rate:.4g} in the first update"),
             about=Kind.OPTIMIZER.of(f"optimizer {step.optimizer}"),
         )
 

@@ -63,7 +63,7 @@ class NotWrapped(Check):
             where=where,
             evidence=(
                 *shown_at("updated", first.where),
-                Evidence(f"differ: {listing(after)}"),
+                f"differ: {listing(after)}",
                 Evidence(f"{plural(collectives, 'collective')}, none with gradients or weights", ranks),
             ),
         )

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Confidence, Evidence, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Confidence, Judgement, Kind, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.nodes.links import NO_ANSWER
@@ -48,12 +48,10 @@ class Firewall(Check):
         pairs = [f"{names[link.source]} cannot reach {names[link.target]}" for link in closed]
         return report(
             f"{listing(pairs)} on the ports for data, although the master port is open",
-            evidence=tuple(
-                Evidence(
-                    f"{names[link.source]} to {names[link.target]}: port {link.port} of {link.address}: {link.error}"
-                )
+            evidence=[
+                f"{names[link.source]} to {names[link.target]}: port {link.port} of {link.address}: {link.error}"
                 for link in closed
-            ),
+            ],
             about=Kind.HOST.of(*(names[link.target] for link in closed)),
         )
 

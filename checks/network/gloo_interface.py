@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Judgement, Kind, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.text import quote, show_variable
@@ -58,7 +58,7 @@ class GlooInterface(Check):
         return report(
             f"{show_variable(VARIABLE, value)} {problems}",
             fix=f"unset {VARIABLE}" + (f"; or: export {VARIABLE}={usable[0].name}" if usable else ""),
-            evidence=tuple(Evidence(str(interface)) for interface in host.interfaces),
+            evidence=[str(interface) for interface in host.interfaces],
             about=Kind.VARIABLE.of(VARIABLE),
         )
 

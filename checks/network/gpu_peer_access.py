@@ -172,10 +172,10 @@ class GpuPeerAccess(Check):
         first = next(iter(modes))
         return self.warn(
             f"the IOMMU translates the addresses of GPU {first}, which has peer access over PCI Express",
-            evidence=tuple(
-                Evidence(f"GPU {index} ({gpus[index].pci_bus_id}): iommu_group/type is {mode}")
+            evidence=[
+                f"GPU {index} ({gpus[index].pci_bus_id}): iommu_group/type is {mode}"
                 for index, mode in modes.items()
-            ),
+            ],
             confidence=Confidence.LIKELY,
             about=Kind.GPU.of(*modes),
         )

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Evidence, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Judgement, Passed, Skipped
 from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import DEVICES
@@ -62,7 +62,7 @@ class IbMemlock(Check):
         return report(
             f"locked memory is limited to {size(soft)}, and this machine has {count}",
             fix=_fix(hard),
-            evidence=(Evidence(f"adapters in {DEVICES}: {', '.join(sorted(devices))}"),),
+            evidence=(f"adapters in {DEVICES}: {', '.join(sorted(devices))}",),
         )
 
 

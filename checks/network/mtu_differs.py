@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Judgement, Kind, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.text import listing
 
@@ -39,8 +39,6 @@ class MtuDiffers(Check):
         by_size = "; ".join(f"{mtu} on {listing(names)}" for mtu, names in sorted(hosts.items()))
         return self.warn(
             f"the MTU differs between hosts: {by_size}",
-            evidence=tuple(
-                Evidence(f"{node.host}: {node.interface} ({node.address}) has {node.mtu}") for node in known
-            ),
+            evidence=[f"{node.host}: {node.interface} ({node.address}) has {node.mtu}" for node in known],
             about=Kind.HOST.of(*(node.host for node in known)),
         )

@@ -1,7 +1,7 @@
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.text import quote
@@ -60,7 +60,7 @@ class NcclVersions(Check):
                 f"{shown} are installed, and share one file",
                 why="The wheels write the same file, nvidia/nccl/lib/libnccl.so.2. The one that was installed last is "
                 "loaded, and may lack a symbol that torch needs.",
-                evidence=tuple(Evidence(f"{name} {version}") for name, version in wheels.items()),
+                evidence=[f"{name} {version}" for name, version in wheels.items()],
             )
         version = next(iter(wheels.values()))
         others: dict[str, list[_Copy]] = {}
@@ -95,9 +95,7 @@ class NcclVersions(Check):
         return report(
             f"{first.variable} leads to NCCL {first.version}, and torch was installed with {version}",
             fix=f"remove {quote(first.path)} from {first.variable}",
-            evidence=tuple(
-                Evidence(f"{copy.variable}: {quote(copy.path)} is NCCL {copy.version}") for copy in copies
-            ),
+            evidence=[f"{copy.variable}: {quote(copy.path)} is NCCL {copy.version}" for copy in copies],
             about=Kind.VARIABLE.of(first.variable),
         )
 

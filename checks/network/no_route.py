@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Evidence, Judgement, Kind, Passed, Role, Skipped
+from ddpdoctor.check import Check, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.nodes.links import NO_ANSWER
@@ -53,12 +53,10 @@ class NoRoute(Check):
         pairs = [f"{names[link.source]} to {names[link.target]} at {link.address}" for link in failed]
         return report(
             f"a connection fails from {listing(pairs)}: {failed[0].error}",
-            evidence=tuple(
-                Evidence(
-                    f"{names[link.source]} to {names[link.target]}, {link.address} port {link.port}: {link.error}"
-                )
+            evidence=[
+                f"{names[link.source]} to {names[link.target]}, {link.address} port {link.port}: {link.error}"
                 for link in failed
-            ),
+            ],
             about=Kind.HOST.of(*(names[link.target] for link in failed)),
         )
 

@@ -106,12 +106,12 @@ class SlowTransport(Check):
             "back to sockets, which have a tenth of the bandwidth of InfiniBand, so the whole job is that slow.",
             fix="ibv_devinfo    # on each host: is the device there, its port active, and visible "
             "in the container?\nNCCL_NET=IB    # makes NCCL fail where it would fall back",
-            evidence=tuple(
-                Evidence(f"{escape(process)}: Using network {escape(network)}")
+            evidence=[
+                f"{escape(process)}: Using network {escape(network)}"
                 for process, network in sorted(
                     networks.items(), key=lambda item: (item[1] != "Socket", item)
                 )[:8]
-            ),
+            ],
         )
 
     def _launch(self, launches: Launches, table: tuple[Evidence, ...]) -> Finding:
@@ -164,10 +164,9 @@ class SlowTransport(Check):
             fix=f"ethtool eth0 | grep Speed; ip -s link     # on {listing([names[host] for host in hosts])}\n"
             "name the fast interface on every host: NCCL_SOCKET_IFNAME=eth1 GLOO_SOCKET_IFNAME=eth1",
             ranks=tuple(rank for node in ranks.nodes if node.node_rank in hosts for rank in node.ranks),
-            evidence=tuple(
-                Evidence(f"{names[link.source]} to {names[link.target]}: {_link_text(link)}")
-                for link in ranks.links
-            ),
+            evidence=[
+                f"{names[link.source]} to {names[link.target]}: {_link_text(link)}" for link in ranks.links
+            ],
         )
 
     def _rank(

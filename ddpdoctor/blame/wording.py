@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from ddpdoctor.blame.causes import Cause
 from ddpdoctor.blame.hang_snapshot import Doing
@@ -43,16 +42,6 @@ def who(ranks: Iterable[int]) -> str:
     if len(phrase) <= _LONGEST_WHO:
         return phrase
     return f"{len(known)} ranks ({phrase[len('ranks ') : _LONGEST_WHO].rpartition(', ')[0]}, ...)"
-
-
-def cause_fields(cause: Cause) -> dict[str, Any]:
-    """The fields of a finding that are so for every cause: ``self.fail(..., **cause_fields(cause))``."""
-    return {
-        "ranks": cause.culprits or cause.waiting,
-        "where": cause.where,
-        "evidence": cause.states,
-        "confidence": cause.confidence,
-    }
 
 
 def consequences(ranks: Iterable[int]) -> str:
