@@ -8,8 +8,6 @@ from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Recording, Trace, by_line, on_each_rank
 from ddpdoctor.trace.instances import files
 
-_ABSENT_DEVICE = r"Attempting to deserialize object on (a CUDA device|CUDA device \d+)"
-
 
 class MapLocation(Check):
     """Every rank restores a checkpoint onto the same GPU.
@@ -33,7 +31,7 @@ class MapLocation(Check):
 
     code = "DD406"
     title = "each rank restores onto its own GPU"
-    raises = (_ABSENT_DEVICE,)
+    raises = (r"Attempting to deserialize object on (a CUDA device|CUDA device \d+)",)
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()

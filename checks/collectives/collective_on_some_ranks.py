@@ -14,12 +14,6 @@ from ddpdoctor.unreached.decisions import called_by_some
 _FIX_FORWARD = "model.module(x)     # the module without DDP: its forward waits for no rank"
 _FIX_CALL = "call it on every rank, outside the condition on the rank\nif rank == 0:\n    ...    # no collectives here"
 
-_FIX_DECISION = (
-    "call it on every rank, or decide on one for all of them:\n"
-    "decision = torch.tensor(float(condition))    # this rank's\ndist.broadcast(decision, src=0)\n"
-    "if decision.item():\n    ...    # the collective"
-)
-
 
 class CollectiveOnSomeRanks(HangCheck):
     """A collective runs on some ranks only.
@@ -68,7 +62,11 @@ class CollectiveOnSomeRanks(HangCheck):
             f"only {ranks} called {cause.call}{instead}",
             fix=_FIX_FORWARD
             if cause.of_forward
-            else _FIX_DECISION
+            else (
+                "call it on every rank, or decide on one for all of them:\n"
+                "decision = torch.tensor(float(condition))    # this rank's\ndist.broadcast(decision, src=0)\n"
+                "if decision.item():\n    ...    # the collective"
+            )
             if _is_decided(cause.where)
             else _FIX_CALL,
             evidence=(*leads, *cause.states),

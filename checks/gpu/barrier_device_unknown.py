@@ -1,11 +1,6 @@
 from ddpdoctor.check import Check, Confidence, Judgement, Passed, Role
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 
-_GUESSED = (
-    r"using GPU \d+ (?:to perform barrier )?as devices? used by this process (?:are|is) currently unknown"
-    r"|Guessing device ID based on global rank"
-)
-
 
 class BarrierDeviceUnknown(Check):
     """A barrier had to guess the GPU of its rank.
@@ -32,7 +27,10 @@ class BarrierDeviceUnknown(Check):
     log_words = ("currently unknown", "Guessing device ID")
 
     def examine_log(self, log: Log) -> Judgement:
-        lines = log.find(_GUESSED)
+        lines = log.find(
+            r"using GPU \d+ (?:to perform barrier )?as devices? used by this process (?:are|is) currently unknown"
+            r"|Guessing device ID based on global rank"
+        )
         if not lines:
             return NOT_IN_OUTPUT
         later = any((wait.sequence or 0) > 1 for wait in log.waits)

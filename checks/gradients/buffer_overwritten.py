@@ -8,8 +8,6 @@ from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, of_model
 from ddpdoctor.trace.raised import last_lines, place, raised_as, with_victims
 
-_MESSAGE = r"RuntimeError: .*modified by an inplace operation"
-
 _SPREAD = ("broadcast", "all_reduce")
 _OF_A_BUFFER = (
     r"modified by an inplace operation: \[torch\.(?:cuda\.)?(?:\w*FloatTensor \[\d+\]|LongTensor \[\])"
@@ -52,7 +50,7 @@ class BufferOverwritten(Check):
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        raised = raised_as(trace, _MESSAGE)
+        raised = raised_as(trace, r"RuntimeError: .*modified by an inplace operation")
         recordings = trace.recordings()
         for rank in raised:
             if overwriting := _overwriting(recordings[rank]):

@@ -5,10 +5,6 @@ from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.trace import Recording, Trace, of_model
 from ddpdoctor.trace.source_causes import chosen_part
 
-_UNNEEDED = (
-    r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
-)
-
 _FEWEST = 5
 """Training steps in which every rank has to have used everything."""
 
@@ -79,7 +75,9 @@ class FindUnusedUnneeded(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        line = log.first(_UNNEEDED)
+        line = log.first(
+            r"find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters"
+        )
         if line is None:
             return NOT_IN_OUTPUT
         return self.warn("find_unused_parameters=True found no unused parameter", **log_fields(line))
