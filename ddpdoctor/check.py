@@ -20,6 +20,7 @@ from ddpdoctor.model import (
     Evidence,
     Family,
     Finding,
+    Findings,
     Judgement,
     Kind,
     Level,
@@ -35,7 +36,7 @@ from ddpdoctor.page import read_page
 from ddpdoctor.text import by_state
 
 __all__ = (
-    "REINSTALL_TORCH", "Check", "Confidence", "Evidence", "Family", "Finding", "Judgement", "Kind", "Level",
+    "REINSTALL_TORCH", "Check", "Confidence", "Evidence", "Family", "Finding", "Findings", "Judgement", "Kind", "Level",
     "NotMeasured", "Passed", "Role", "Sighting", "Skipped", "Source", "Subject", "Where", "reports",
 )  # fmt: skip
 """What a check is written with: its base, what it says, and what it says it with."""

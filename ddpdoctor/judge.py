@@ -20,6 +20,7 @@ from ddpdoctor.model import (
     Confidence,
     Evidence,
     Finding,
+    Judgement,
     Level,
     Outcome,
     Passed,
@@ -162,14 +163,25 @@ def _advised(check: Check, finding: Finding, facts: Any) -> Finding:
     return replace(finding, fix=fix) if fix else finding
 
 
-def _verdict(check: Check, source: Source, judgement: Any) -> Verdict:
-    if isinstance(judgement, Skipped):
-        return Verdict(check, source, reason=judgement.reason, cut_short=judgement.cut_short)
-    if isinstance(judgement, Passed):
-        return Verdict(check, source, passed=judgement)
-    return Verdict(
-        check, source, findings=(judgement,) if isinstance(judgement, Finding) else tuple(judgement)
-    )
+def settled(judgement: Judgement) -> Passed | Skipped | list[Finding]:
+    """What a check says, in the end: its findings, and what else it says only where there are none.
+
+    Raises:
+        NotMeasured: it cannot say.
+    """
+    said = [judgement] if isinstance(judgement, Finding | Passed | Skipped) else list(judgement)
+    other = next((it for it in said if not isinstance(it, Finding)), None)
+    findings = [it for it in said if isinstance(it, Finding)]
+    return findings if findings or other is None else other
+
+
+def _verdict(check: Check, source: Source, judgement: Judgement) -> Verdict:
+    said = settled(judgement)
+    if isinstance(said, Skipped):
+        return Verdict(check, source, reason=said.reason, cut_short=said.cut_short)
+    if isinstance(said, Passed):
+        return Verdict(check, source, passed=said)
+    return Verdict(check, source, findings=tuple(said))
 
 
 def skip_all(source: Source, checks: Iterable[Check], reason: str) -> list[Verdict]:

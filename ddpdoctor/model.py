@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -255,7 +255,9 @@ class Skipped:
     """Whether that is since the run was cut short, so that its full length may decide."""
 
 
-Judgement: TypeAlias = Passed | Skipped | Finding | Sequence[Finding]
+Findings: TypeAlias = Iterator[Finding | Passed | Skipped]
+"""Every instance of a problem, and what is so where there is none."""
+Judgement: TypeAlias = Passed | Skipped | Finding | Sequence[Finding] | Findings
 """What a check's ``examine_*`` returns: every instance of the problem that it sees. A list of findings is never
 empty: no problem is ``Passed``."""
 

@@ -1,7 +1,6 @@
 import re
-from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Findings, Judgement, Kind, Passed, Skipped
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.text import ranks_do
@@ -33,20 +32,34 @@ class MapLocation(Check):
     title = "each rank restores onto its own GPU"
     raises = (r"Attempting to deserialize object on (a CUDA device|CUDA device \d+)",)
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.recordings()
         loads = on_each_rank(recordings, lambda recording: recording.loads)
         loads = [(rank, load) for rank, load in loads if not load.error]
         self.require(loads, "no checkpoint was read")
         if not any(recording.devices for recording in recordings.values()):
-            return Skipped("no rank uses a GPU, real or rehearsed")
+            yield Skipped("no rank uses a GPU, real or rehearsed")
+            return
         gpus = {rank: _gpu(recording) for rank, recording in recordings.items()}
         elsewhere = (
             (rank, load) for rank, load in loads if gpus[rank] is not None and _indices(load) - {gpus[rank]}
         )
-        return [self._elsewhere(astray, gpus) for astray in by_line(elsewhere)] or Passed(
-            "checkpoints are restored into host memory, or onto each rank's own GPU"
-        )
+        for astray in by_line(elsewhere):
+            load = next(iter(astray.values()))
+            devices = ", ".join(sorted({f"cuda:{index}" for index in _indices(load)}))
+            given = f"map_location={load.map_location}" if load.map_location else "no map_location"
+            yield self.fail(
+                f"{ranks_do(astray, 'restore')} {files([load.path])} onto {devices}, not onto "
+                f"{'its' if len(astray) == 1 else 'their'} own GPU",
+                ranks=tuple(astray),
+                where=load.at,
+                evidence={
+                    rank: f"restored onto {', '.join(load.devices)}, {given}; its own GPU is cuda:{gpus[rank]}"
+                    for rank, load in astray.items()
+                },
+                about=Kind.PATH.of(*{load.path: None for load in astray.values()}),
+            )
+        yield Passed("checkpoints are restored into host memory, or onto each rank's own GPU")
 
     def examine_log(self, log: Log) -> Judgement:
         absent = log.search(*self.raises)
@@ -58,22 +71,6 @@ class MapLocation(Check):
             return NOT_IN_OUTPUT
         headline = "a GPU had no memory left for a checkpoint that was restored to it"
         return self.fail(headline, **log_fields(full))
-
-    def _elsewhere(self, astray: Mapping[int, Load], gpus: Mapping[int, int | None]) -> Finding:
-        load = next(iter(astray.values()))
-        devices = ", ".join(sorted({f"cuda:{index}" for index in _indices(load)}))
-        given = f"map_location={load.map_location}" if load.map_location else "no map_location"
-        return self.fail(
-            f"{ranks_do(astray, 'restore')} {files([load.path])} onto {devices}, not onto "
-            f"{'its' if len(astray) == 1 else 'their'} own GPU",
-            ranks=tuple(astray),
-            where=load.at,
-            evidence={
-                rank: f"restored onto {', '.join(load.devices)}, {given}; its own GPU is cuda:{gpus[rank]}"
-                for rank, load in astray.items()
-            },
-            about=Kind.PATH.of(*{load.path: None for load in astray.values()}),
-        )
 
 
 def _gpu(recording: Recording) -> int | None:

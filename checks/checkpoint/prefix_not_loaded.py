@@ -1,7 +1,7 @@
 import re
 from collections.abc import Iterable
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Findings, Judgement, Passed
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.text import listing, plural, quote, ranks_phrase
@@ -43,13 +43,26 @@ class PrefixNotLoaded(Check):
     title = "checkpoints are loaded under the model's names"
     raises = (RAISED,)
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.recordings()
         calls = max((len(_into_models(recording)) for recording in recordings.values()), default=0)
         self.require(calls, "no model's state was loaded")
-        return [self._lost(loads) for loads in by_line(on_each_rank(recordings, _lost))] or Passed(
-            f"{plural(calls, 'load_state_dict call')} found the model's names"
-        )
+        for lost in by_line(on_each_rank(recordings, _lost)):
+            load = next(iter(lost.values()))
+            total = load.matched + len(load.missing)
+            prefix = _prefix(load)
+            because = f": the checkpoint's names {prefix}" if prefix else ""
+            yield self.fail(
+                f"load_state_dict loaded {load.matched} of {plural(total, 'name')} into {load.name} on "
+                f"{ranks_phrase(lost)}{because}",
+                ranks=tuple(lost),
+                where=load.at,
+                evidence=(
+                    f"missing: {_some(load.missing)}",
+                    f"unexpected: {_some(load.unexpected)}",
+                ),
+            )
+        yield Passed(f"{plural(calls, 'load_state_dict call')} found the model's names")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(*self.raises) or log.reason(_KEY)
@@ -60,22 +73,6 @@ class PrefixNotLoaded(Check):
         return self.fail(
             f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
             **log_fields(reason),
-        )
-
-    def _lost(self, lost: dict[int, StateLoad]) -> Finding:
-        load = next(iter(lost.values()))
-        total = load.matched + len(load.missing)
-        prefix = _prefix(load)
-        because = f": the checkpoint's names {prefix}" if prefix else ""
-        return self.fail(
-            f"load_state_dict loaded {load.matched} of {plural(total, 'name')} into {load.name} on "
-            f"{ranks_phrase(lost)}{because}",
-            ranks=tuple(lost),
-            where=load.at,
-            evidence=(
-                f"missing: {_some(load.missing)}",
-                f"unexpected: {_some(load.unexpected)}",
-            ),
         )
 
 

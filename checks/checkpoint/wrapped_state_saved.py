@@ -1,5 +1,4 @@
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
-from ddpdoctor.recorder.events.files import Save
+from ddpdoctor.check import Check, Findings, Kind, Passed
 from ddpdoctor.text import ranks_do
 from ddpdoctor.trace import Trace, by_line, on_each_rank, on_ranks
 from ddpdoctor.trace.instances import files
@@ -27,18 +26,15 @@ class WrappedStateSaved(Check):
     code = "DD407"
     title = "checkpoints have the unwrapped model's names"
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         saves = on_each_rank(trace.recordings(), lambda recording: recording.saves)
         self.require(saves, "no rank saved anything")
         wrapped = by_line((rank, save) for rank, save in saves if save.prefix)
-        return [self._wrapped(of_line) for of_line in wrapped] or Passed(
-            "no saved name has a wrapper's prefix"
-        )
-
-    def _wrapped(self, saves: dict[int, Save]) -> Finding:
-        save = next(iter(saves.values()))
-        return self.info(
-            f"{ranks_do(saves, 'save')} names with the prefix {save.prefix!r} to {files([save.path])}",
-            **on_ranks(saves, lambda save: f"prefix {save.prefix}"),
-            about=Kind.PATH.of(*filter(None, dict.fromkeys(save.path for save in saves.values()))),
-        )
+        for of_line in wrapped:
+            save = next(iter(of_line.values()))
+            yield self.info(
+                f"{ranks_do(of_line, 'save')} names with the prefix {save.prefix!r} to {files([save.path])}",
+                **on_ranks(of_line, lambda save: f"prefix {save.prefix}"),
+                about=Kind.PATH.of(*filter(None, dict.fromkeys(save.path for save in of_line.values()))),
+            )
+        yield Passed("no saved name has a wrapper's prefix")

@@ -1,6 +1,6 @@
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Findings, Passed, Skipped
 from ddpdoctor.recorder.events.data import Loader, LoaderMade
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Recording, Trace, by_line, of_loader, on_each_rank
@@ -34,25 +34,23 @@ class SamplerReplaced(Check):
     code = "DD110"
     title = "DataLoaders use the samplers that the script gave them"
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         trained = trace.training()
         if not any(recording.training_passes for recording in trained.values()):
-            return Skipped("no DataLoader was used to train")
+            yield Skipped("no DataLoader was used to train")
+            return
         replaced = by_line(on_each_rank(trained, _replaced))
-        return [self._replaced(loaders, trained) for loaders in replaced] or Passed(
-            "every training loader uses the sampler that it was given"
-        )
-
-    def _replaced(self, loaders: Mapping[int, Loader], trained: Mapping[int, Recording]) -> Finding:
-        rank, loader = next(iter(loaders.items()))
-        given = _given(trained[rank], loader)
-        draws = loader.sampler.name if loader.sampler else "another sampler"
-        return self.warn(
-            f"{ranks_phrase(loaders)} train with {draws} instead of the {given} that the script made",
-            ranks=tuple(loaders),
-            where=loader.at,
-            about=of_loader(loader),
-        )
+        for loaders in replaced:
+            rank, loader = next(iter(loaders.items()))
+            given = _given(trained[rank], loader)
+            draws = loader.sampler.name if loader.sampler else "another sampler"
+            yield self.warn(
+                f"{ranks_phrase(loaders)} train with {draws} instead of the {given} that the script made",
+                ranks=tuple(loaders),
+                where=loader.at,
+                about=of_loader(loader),
+            )
+        yield Passed("every training loader uses the sampler that it was given")
 
 
 def _replaced(recording: Recording) -> Iterator[Loader]:

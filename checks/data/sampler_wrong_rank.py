@@ -1,6 +1,4 @@
-from collections.abc import Mapping
-
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.recorder.events.data import Sampler
 from ddpdoctor.text import by_state, ranks_phrase
 from ddpdoctor.trace import Recording, Trace
@@ -38,37 +36,37 @@ class SamplerWrongRank(Check):
     raises = (r"^ValueError: Invalid rank \d+, rank should be in the interval \[0, \d+\]",)
     explained_by = ("DD227",)
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         raised = raised_as(trace, *self.raises)
         if raised:
-            return self.fail(
+            yield self.fail(
                 f"DistributedSampler rejects the rank of {ranks_phrase(raised)}: num_replicas is too small",
                 why="num_replicas is the size of one node, or a constant, and the rank counts over the whole job. "
                 "Ranks from num_replicas on fail here, and the others divide the data without them.",
                 **raised_by(trace, raised, ranks=raised),
             )
+            return
         rounds = [
             shared for shared in training_rounds(trace.training_of_several()) if _claims_to_divide(shared)
         ]
         self.require(rounds, "no sampler that divides samples among ranks trains")
         first = rounds[0]
         name = next(iter(first.samplers.values())).name
-        return [self._wrong(shared, wrong) for shared, wrong in by_loader(rounds, _wrong)] or Passed(
-            f"{name} divides among {len(first.members)} ranks, each with its own number"
-        )
-
-    def _wrong(self, shared: SharedPass, wrong: Mapping[int, Sampler]) -> Finding:
-        rank, sampler = next(iter(wrong.items()))
-        return self.fail(
-            f"the {sampler.name} of rank {rank} uses rank {sampler.rank} of {sampler.replicas}, and "
-            f"it is rank {shared.members.index(rank)} of {len(shared.members)} in its group",
-            why="The sampler takes every num_replicas-th sample, beginning with the rank-th. "
-            f"{_consequence(shared)} Nothing fails.",
-            ranks=tuple(wrong),
-            where=shared.sampler_at,
-            evidence=by_state(shared.samplers, lambda sampler: f"rank {sampler.rank} of {sampler.replicas}"),
-            about=shared.about,
-        )
+        for shared, wrong in by_loader(rounds, _wrong):
+            rank, sampler = next(iter(wrong.items()))
+            yield self.fail(
+                f"the {sampler.name} of rank {rank} uses rank {sampler.rank} of {sampler.replicas}, and "
+                f"it is rank {shared.members.index(rank)} of {len(shared.members)} in its group",
+                why="The sampler takes every num_replicas-th sample, beginning with the rank-th. "
+                f"{_consequence(shared)} Nothing fails.",
+                ranks=tuple(wrong),
+                where=shared.sampler_at,
+                evidence=by_state(
+                    shared.samplers, lambda sampler: f"rank {sampler.rank} of {sampler.replicas}"
+                ),
+                about=shared.about,
+            )
+        yield Passed(f"{name} divides among {len(first.members)} ranks, each with its own number")
 
 
 def _claims_to_divide(shared: SharedPass) -> bool:

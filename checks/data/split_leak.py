@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped, Subject
+from ddpdoctor.check import Check, Findings, Passed, Skipped, Subject
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Recording, Trace, of_loader
 from ddpdoctor.trace.data import Split
@@ -33,40 +33,36 @@ class SplitLeak(Check):
     code = "DD107"
     title = "no rank trains on held-out samples"
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.training_of_several()
         if not any(recording.wrappers for recording in recordings.values()):
-            return Skipped("the ranks do not train one model")
+            yield Skipped("the ranks do not train one model")
+            return
         splits = [
             row for row in _splits(recordings) if any(part.trained and part.held for part in row.values())
         ]
         self.require(splits, "no dataset was split to train on a part of it")
         leaking = {next(iter(row.values())).split.at: row for row in reversed(splits) if _leaks(row)}
         held = max(len(part.held) for part in splits[0].values())
-        return [self._leak(row, _leaks(row), recordings) for row in reversed(leaking.values())] or Passed(
-            f"no rank trains on any of the {plural(held, 'sample')} that are held out"
-        )
-
-    def _leak(
-        self,
-        row: Mapping[int, "Divided"],
-        leaks: Mapping[tuple[int, int], int],
-        recordings: Mapping[int, Recording],
-    ) -> Finding:
-        (trains, holds), count = max(leaks.items(), key=lambda item: item[1])
-        leaked = {holder: shared for (_, holder), shared in sorted(leaks.items(), key=lambda item: item[1])}
-        return self.fail(
-            f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank "
-            f"{holds} holds out",
-            ranks=tuple(row),
-            where=row[holds].split.at,
-            evidence={
-                rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains "
-                f"on {leaked.get(rank, 0)} of them"
-                for rank, part in row.items()
-            },
-            about=_loaders(row[trains].split, recordings[trains]),
-        )
+        for row in reversed(leaking.values()):
+            leaks = _leaks(row)
+            (trains, holds), count = max(leaks.items(), key=lambda item: item[1])
+            leaked = {
+                holder: shared for (_, holder), shared in sorted(leaks.items(), key=lambda item: item[1])
+            }
+            yield self.fail(
+                f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank "
+                f"{holds} holds out",
+                ranks=tuple(row),
+                where=row[holds].split.at,
+                evidence={
+                    rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains "
+                    f"on {leaked.get(rank, 0)} of them"
+                    for rank, part in row.items()
+                },
+                about=_loaders(row[trains].split, recordings[trains]),
+            )
+        yield Passed(f"no rank trains on any of the {plural(held, 'sample')} that are held out")
 
 
 @dataclass(frozen=True)

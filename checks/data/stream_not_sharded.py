@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped
+from ddpdoctor.check import Check, Findings, Passed, Skipped
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import Pass
@@ -40,30 +40,28 @@ class StreamNotSharded(Check):
     title = "streams are divided among the ranks"
     explained_by = ("DD227",)
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         rounds = [shared for shared in training_rounds(trace.training_of_several()) if shared.loader.streams]
         self.require(rounds, "no rank trains on an IterableDataset")
         if repeated := by_loader(rounds, _is_repeated):
-            return [self._same(shared) for shared, _ in repeated]
+            for shared, _ in repeated:
+                batches_seen = min(len(pass_.content) for pass_ in shared.passes.values())
+                common, first = _common(shared)
+                what = plural(batches_seen, "batch") if shared.same_batches else "samples"
+                ranks = ranks_phrase(shared.ranks)
+                is_part = not shared.same_batches and len(common) < first
+                yield self.fail(
+                    f"{ranks} get {len(common)} of their first {first} samples in common from the stream "
+                    f"{shared.loader.dataset}"
+                    if is_part
+                    else f"{ranks} get the same first {what} from the stream {shared.loader.dataset}",
+                    **shared.fields(shared.loaders, lambda loader: plural(loader.workers, "worker")),
+                )
+            return
         if not all(pass_.content or pass_.workers for pass_ in rounds[0].passes.values()):
-            return Skipped("the samples of the stream were not recorded")
-        return Passed(
-            f"{ranks_phrase(rounds[0].ranks)} get different batches from {rounds[0].loader.dataset}"
-        )
-
-    def _same(self, shared: SharedPass) -> Finding:
-        batches_seen = min(len(pass_.content) for pass_ in shared.passes.values())
-        common, first = _common(shared)
-        what = plural(batches_seen, "batch") if shared.same_batches else "samples"
-        ranks = ranks_phrase(shared.ranks)
-        is_part = not shared.same_batches and len(common) < first
-        return self.fail(
-            f"{ranks} get {len(common)} of their first {first} samples in common from the stream "
-            f"{shared.loader.dataset}"
-            if is_part
-            else f"{ranks} get the same first {what} from the stream {shared.loader.dataset}",
-            **shared.fields(shared.loaders, lambda loader: plural(loader.workers, "worker")),
-        )
+            yield Skipped("the samples of the stream were not recorded")
+            return
+        yield Passed(f"{ranks_phrase(rounds[0].ranks)} get different batches from {rounds[0].loader.dataset}")
 
 
 def _is_repeated(shared: SharedPass) -> bool:

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.training import GatheredForMetrics
 from ddpdoctor.text import plural
@@ -35,28 +35,25 @@ class PaddedEvaluation(Check):
         "for figures to publish",
     )
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         rounds = [
             shared for shared in evaluation_rounds(trace.training_of_several()) if shared.loader.samples
         ]
         self.require(rounds, "ranks do not evaluate over a DataLoader together")
-        return [self._padded(shared, repeats) for shared, repeats in by_loader(rounds, _repeats)] or Passed(
-            f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}"
-        )
-
-    def _padded(self, shared: SharedPass, repeats: int) -> Finding:
-        samples = shared.loader.samples or 0
-        return self.info(
-            f"{len(shared.members)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, "
-            f"which has {samples}",
-            why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank the same "
-            "number. A metric that is summed over the ranks counts "
-            f"{'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",
-            **shared.fields(
-                {rank: sampler for rank, sampler in shared.samplers.items() if sampler.total is not None},
-                lambda sampler: f"{sampler.name}, total_size {sampler.total}",
-            ),
-        )
+        for shared, repeats in by_loader(rounds, _repeats):
+            samples = shared.loader.samples or 0
+            yield self.info(
+                f"{len(shared.members)} ranks evaluate {samples + repeats} samples of {shared.loader.dataset}, "
+                f"which has {samples}",
+                why=f"The sampler repeats {plural(repeats, 'sample')} to give every rank the same "
+                "number. A metric that is summed over the ranks counts "
+                f"{'it' if repeats == 1 else 'them'} twice, {repeats / samples:.2%} of all.",
+                **shared.fields(
+                    {rank: sampler for rank, sampler in shared.samplers.items() if sampler.total is not None},
+                    lambda sampler: f"{sampler.name}, total_size {sampler.total}",
+                ),
+            )
+        yield Passed(f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}")
 
 
 def _repeats(shared: SharedPass) -> int:

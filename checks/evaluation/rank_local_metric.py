@@ -9,7 +9,7 @@ from math import inf
 from pathlib import PurePath
 from typing import TypeAlias
 
-from ddpdoctor.check import Check, Confidence, Finding, Judgement, Kind, Passed, Subject, Where
+from ddpdoctor.check import Check, Confidence, Findings, Kind, Passed, Subject, Where
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.recorder.events.training import Collective, Forward
@@ -67,28 +67,25 @@ class RankLocalMetric(Check):
     explained_by = ("DD208", "DD225", "DD308")
     unreached = (used_of_a_part, "{what} is of this rank's part of the evaluation set only")
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.training_of_several()
         rounds = list(evaluation_rounds(recordings))
         by_hand = list(_evaluations_by_hand(recordings))
         self.require(rounds or by_hand, "ranks do not evaluate together")
         divided = [_evaluation(shared) for shared in rounds if _is_divided(shared)] + by_hand
         self.require(divided, "the evaluation is not divided among the ranks")
-        return [self._local(evaluation, uses) for evaluation, uses in _gravest(divided)] or Passed(
-            "metrics of a part of the samples are exchanged between ranks, or are not used"
-        )
-
-    def _local(self, evaluation: "Evaluation", uses: Mapping[int, "Use"]) -> Finding:
-        use = next(iter(uses.values()))
-        return self.warn(
-            f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of "
-            f"{evaluation.part}, with {evaluation.reduced} reduced over the ranks",
-            ranks=tuple(uses),
-            where=use.at,
-            evidence={rank: use.value for rank, use in uses.items() if use.value},
-            about=evaluation.about,
-            confidence=use.confidence,
-        )
+        for evaluation, uses in _gravest(divided):
+            use = next(iter(uses.values()))
+            yield self.warn(
+                f"{ranks_phrase(uses)} {use.what if len(uses) == 1 else use.what_several} after an evaluation of "
+                f"{evaluation.part}, with {evaluation.reduced} reduced over the ranks",
+                ranks=tuple(uses),
+                where=use.at,
+                evidence={rank: use.value for rank, use in uses.items() if use.value},
+                about=evaluation.about,
+                confidence=use.confidence,
+            )
+        yield Passed("metrics of a part of the samples are exchanged between ranks, or are not used")
 
 
 @dataclass(frozen=True)

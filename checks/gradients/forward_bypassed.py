@@ -1,7 +1,7 @@
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
+from ddpdoctor.trace.sync import MissedReduction, finding_fields, unaveraged_updates
 
 
 class ForwardBypassed(Check):
@@ -32,18 +32,15 @@ class ForwardBypassed(Check):
     title = "training goes through DDP's forward"
     explained_by = ("DD225",)
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        return [
-            self._bypassed(updates) for updates in unaveraged_updates(trace, MissedReduction.BYPASSED)
-        ] or Passed("every update came from a forward through DistributedDataParallel")
-
-    def _bypassed(self, updates: list[Unaveraged]) -> Finding:
-        first = next((update for update in updates if update.differing), updates[0])
-        name = first.wrapper.module
-        sign = "no all-reduce averaged its gradients"
-        if first.differing:
-            sign = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
-        return self.fail(
-            f"{ranks_phrase(first.by_rank)} trained {name} without DistributedDataParallel's forward: {sign}",
-            **finding_fields(updates, first, "{} without an all-reduce", "training step"),
-        )
+    def examine_run(self, trace: Trace) -> Findings:
+        for updates in unaveraged_updates(trace, MissedReduction.BYPASSED):
+            first = next((update for update in updates if update.differing), updates[0])
+            name = first.wrapper.module
+            sign = "no all-reduce averaged its gradients"
+            if first.differing:
+                sign = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
+            yield self.fail(
+                f"{ranks_phrase(first.by_rank)} trained {name} without DistributedDataParallel's forward: {sign}",
+                **finding_fields(updates, first, "{} without an all-reduce", "training step"),
+            )
+        yield Passed("every update came from a forward through DistributedDataParallel")

@@ -1,8 +1,8 @@
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep, shown_at
 from ddpdoctor.trace.source_causes import sync_decision
-from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
+from ddpdoctor.trace.sync import MissedReduction, finding_fields, unaveraged_updates
 from ddpdoctor.unreached.windows import steps_without_sync
 
 
@@ -42,24 +42,21 @@ class NoSyncMisaligned(Check):
         "the last backward of a window would run under no_sync(): micro-batch {number} of {size}",
     )
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        return [
-            self._misaligned(updates, trace) for updates in unaveraged_updates(trace, MissedReduction.NO_SYNC)
-        ] or Passed("no update followed a backward with synchronisation off")
-
-    def _misaligned(self, updates: list[Unaveraged], trace: Trace) -> Finding:
-        first = next((update for update in updates if update.differing), updates[0])
-        step = next(iter(first.update.steps.values()))
-        fields = finding_fields(updates, first)
-        script = next(iter(trace.recordings().values())).script
-        if decision := sync_decision(fields["where"], script):
-            fields["evidence"] += shown_at("backward", fields["where"])
-            fields["where"] = decision
-        return self.fail(
-            f"optimizer.step() used gradients that were not all-reduced on {ranks_phrase(first.by_rank)}: "
-            + _window(step, first.wrapper.index),
-            **fields,
-        )
+    def examine_run(self, trace: Trace) -> Findings:
+        for updates in unaveraged_updates(trace, MissedReduction.NO_SYNC):
+            first = next((update for update in updates if update.differing), updates[0])
+            step = next(iter(first.update.steps.values()))
+            fields = finding_fields(updates, first)
+            script = next(iter(trace.recordings().values())).script
+            if decision := sync_decision(fields["where"], script):
+                fields["evidence"] += shown_at("backward", fields["where"])
+                fields["where"] = decision
+            yield self.fail(
+                f"optimizer.step() used gradients that were not all-reduced on {ranks_phrase(first.by_rank)}: "
+                + _window(step, first.wrapper.index),
+                **fields,
+            )
+        yield Passed("no update followed a backward with synchronisation off")
 
 
 def _window(step: TrainingStep, wrapper: int) -> str:

@@ -1,8 +1,8 @@
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.check import Check, Evidence, Finding, Findings, Passed, Where
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Recording, Trace, TrainingStep, by_key, on_each_rank
@@ -51,9 +51,10 @@ class ReducedTwice(Check):
     code = "DD211"
     title = "gradients are averaged once"
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         if trace.exact and trace.exact.agrees:
-            return Passed(in_words(trace.exact))
+            yield Passed(in_words(trace.exact))
+            return
         recordings = trace.training()
         if not any(recording.wrappers for recording in recordings.values()):
             summed = False
@@ -61,17 +62,35 @@ class ReducedTwice(Check):
                 gradients = list(multiples(group, wrapped=False))
                 summed |= bool(gradients)
                 if gradients and all_are_multiples(gradients, group_size(group)):
-                    return self._summed(gradients[0], group, trace)
+                    yield self._summed(gradients[0], group, trace)
+                    return
             self.require(summed, "nothing was wrapped in DistributedDataParallel")
-            return Passed("the script does not sum gradients over ranks without dividing them")
+            yield Passed("the script does not sum gradients over ranks without dividing them")
+            return
         size = trace.world_size or len(recordings)
         self.require(size >= 2, "needs at least two ranks")
         twice = on_each_rank(recordings, lambda recording: _twice(recording, size))
         lines = by_key(twice, lambda again: again.collective.at)
         calls = Counter(again.collective.at for _, again in twice)
-        return [self._again(of_line, calls, size, trace) for of_line in lines] or Passed(
-            "the script sums no gradient that DistributedDataParallel has averaged"
-        )
+        for of_line in lines:
+            # Of the reductions in one line.
+            first = next(iter(of_line.values()))
+            call, ranks = first.collective, tuple(of_line)
+            what = f"the loss is summed over {size} ranks before the backward that averages its gradients"
+            if call.gradient_of:
+                what = f"gradients are summed over {size} ranks again after DistributedDataParallel averaged them"
+            of = f"the gradient of {call.gradient_of}" if call.gradient_of else "the loss"
+            yield self.fail(
+                f"{what}: {first.ratio or size:.3g} times too large",
+                ranks=ranks,
+                where=call.at,
+                evidence=(
+                    Evidence(f"step {first.step}: {call.operation}({call.reduce or 'sum'}) of {of}", ranks),
+                    f"{plural(calls[call.at], 'such call')} in the steps recorded",
+                    *proof(trace.exact),
+                ),
+            )
+        yield Passed("the script sums no gradient that DistributedDataParallel has averaged")
 
     def _summed(self, multiple: Multiple, group: Group, trace: Trace) -> Finding:
         size, ranks = group_size(group), tuple(group)
@@ -85,27 +104,6 @@ class ReducedTwice(Check):
                     multiple.beside(group), lambda it: f"{numbers(it.given)} of {it.key} after the backward"
                 ),
                 Evidence(f"{numbers(multiple.first.used)} at the update, {size} times the mean", ranks),
-                *proof(trace.exact),
-            ),
-        )
-
-    def _again(
-        self, twice: Mapping[int, Twice], calls: Mapping[Where | None, int], size: int, trace: Trace
-    ) -> Finding:
-        """Of the reductions in one line."""
-        first = next(iter(twice.values()))
-        call, ranks = first.collective, tuple(twice)
-        what = f"the loss is summed over {size} ranks before the backward that averages its gradients"
-        if call.gradient_of:
-            what = f"gradients are summed over {size} ranks again after DistributedDataParallel averaged them"
-        of = f"the gradient of {call.gradient_of}" if call.gradient_of else "the loss"
-        return self.fail(
-            f"{what}: {first.ratio or size:.3g} times too large",
-            ranks=ranks,
-            where=call.at,
-            evidence=(
-                Evidence(f"step {first.step}: {call.operation}({call.reduce or 'sum'}) of {of}", ranks),
-                f"{plural(calls[call.at], 'such call')} in the steps recorded",
                 *proof(trace.exact),
             ),
         )

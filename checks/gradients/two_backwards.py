@@ -1,7 +1,7 @@
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
+from ddpdoctor.trace.sync import MissedReduction, finding_fields, unaveraged_updates
 
 
 class TwoBackwards(Check):
@@ -30,15 +30,12 @@ class TwoBackwards(Check):
     title = "every backward before an update is averaged"
     explained_by = ("DD225", "DD213")
 
-    def examine_run(self, trace: Trace) -> Judgement:
-        return [
-            self._second(updates) for updates in unaveraged_updates(trace, MissedReduction.SECOND_BACKWARD)
-        ] or Passed("no backward came after the reducer had finished")
-
-    def _second(self, updates: list[Unaveraged]) -> Finding:
-        first = updates[0]
-        return self.fail(
-            f"a second backward of the step was not averaged on {ranks_phrase(first.by_rank)}: "
-            f"{differ(len(first.differing), first.compared, 'gradient')} between ranks",
-            **finding_fields(updates, first, "{} with such gradients"),
-        )
+    def examine_run(self, trace: Trace) -> Findings:
+        for updates in unaveraged_updates(trace, MissedReduction.SECOND_BACKWARD):
+            first = updates[0]
+            yield self.fail(
+                f"a second backward of the step was not averaged on {ranks_phrase(first.by_rank)}: "
+                f"{differ(len(first.differing), first.compared, 'gradient')} between ranks",
+                **finding_fields(updates, first, "{} with such gradients"),
+            )
+        yield Passed("no backward came after the reducer had finished")

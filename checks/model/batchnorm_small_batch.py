@@ -1,6 +1,4 @@
-from collections.abc import Mapping
-
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Recording, Trace, by_key, of_model, on_each_rank
@@ -34,7 +32,7 @@ class BatchnormSmallBatch(Check):
     title = "BatchNorm sees enough samples on each rank"
     explained_by = ("DD215", "DD216", "DD221")
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.training()
         size = trace.world_size or len(recordings)
         self.require(size >= 2, "one rank has the whole batch")
@@ -47,26 +45,22 @@ class BatchnormSmallBatch(Check):
             {rank: row[rank] for rank in sorted(row) if (row[rank].batch or 0) < _ENOUGH} for row in largest
         ]
         fewest = min(forward.batch or 0 for row in largest for forward in row.values())
-        return [self._small(recordings, row, size) for row in small if row] or Passed(
-            f"BatchNorm sees {fewest} samples on each rank"
-        )
-
-    def _small(
-        self, recordings: Mapping[int, Recording], forwards: Mapping[int, Forward], size: int
-    ) -> Finding:
-        rank, first = next(iter(forwards.items()))
-        wrapper = recordings[rank].wrapper(first.wrapper)
-        return self.warn(
-            f"{plural(first.batch_norms or 0, 'BatchNorm layer')} "
-            f"{'takes its' if first.batch_norms == 1 else 'take their'} statistics from "
-            f"{plural(first.batch or 0, 'sample')} on each rank",
-            ranks=tuple(forwards),
-            where=wrapper.at if wrapper else first.at,
-            evidence=by_state(
-                forwards, lambda forward: f"batches of at most {plural(forward.batch or 0, 'sample')}"
-            ),
-            about=of_model(wrapper) if wrapper else (),
-        )
+        for row in small:
+            if row:
+                rank, first = next(iter(row.items()))
+                wrapper = recordings[rank].wrapper(first.wrapper)
+                yield self.warn(
+                    f"{plural(first.batch_norms or 0, 'BatchNorm layer')} "
+                    f"{'takes its' if first.batch_norms == 1 else 'take their'} statistics from "
+                    f"{plural(first.batch or 0, 'sample')} on each rank",
+                    ranks=tuple(row),
+                    where=wrapper.at if wrapper else first.at,
+                    evidence=by_state(
+                        row, lambda forward: f"batches of at most {plural(forward.batch or 0, 'sample')}"
+                    ),
+                    about=of_model(wrapper) if wrapper else (),
+                )
+        yield Passed(f"BatchNorm sees {fewest} samples on each rank")
 
 
 def _normalised(recording: Recording) -> list[Forward]:

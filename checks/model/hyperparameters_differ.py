@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Where
+from ddpdoctor.check import Check, Finding, Findings, Kind, Passed, Where
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Trace, grouped, made_at, shown_at
@@ -48,33 +48,31 @@ class HyperparametersDiffer(Check):
     unreached = (set_apart, "each rank would set {what} of its optimizer by itself: {why}")
     explained_by = ("DD219", "DD225")
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         steps = [(group, update) for group in replicas(trace) for update in updates(group)]
         unequal = [differing for group, update in steps if (differing := _unequal(group, update))]
         optimizers = grouped(unequal, lambda differing: (tuple(differing.group), differing.update.optimizer))
         # Optimizers that got the same values got them from one place.
         causes = grouped((steps[0] for steps in optimizers), lambda first: (first.name, str(first.values)))
         if causes:
-            return [self._differ(of_cause[0]) for of_cause in causes]
+            yield from [self._differ(of_cause[0]) for of_cause in causes]
+            return
         plateaus = [
             plateau
             for group in replicas(trace)
             if (plateau := _unequal_metric(group, math.inf)) and not _is_settled(group, plateau[0])
         ]
-        return [self._will_differ(*plateau) for plateau in plateaus] or Passed(
-            f"hyperparameters are equal on every rank in {plural(len(steps), 'optimizer step')}"
-        )
-
-    def _will_differ(self, called: SchedulerStep, metrics: Mapping[int, float]) -> Finding:
-        shown = ", ".join(f"{value:.6g} on rank {rank}" for rank, value in list(metrics.items())[:3])
-        return self.warn(
-            f"{called.name} is given a different metric on each rank: {shown}",
-            why="The rates are still equal. Once one rank's metric improves where another's does not, their "
-            "schedulers decide differently, and with unequal rates the weights drift apart.",
-            ranks=tuple(metrics),
-            where=called.at,
-            evidence={rank: f"metric {value:.6g}" for rank, value in metrics.items()},
-        )
+        for called, metrics in plateaus:
+            shown = ", ".join(f"{value:.6g} on rank {rank}" for rank, value in list(metrics.items())[:3])
+            yield self.warn(
+                f"{called.name} is given a different metric on each rank: {shown}",
+                why="The rates are still equal. Once one rank's metric improves where another's does not, their "
+                "schedulers decide differently, and with unequal rates the weights drift apart.",
+                ranks=tuple(metrics),
+                where=called.at,
+                evidence={rank: f"metric {value:.6g}" for rank, value in metrics.items()},
+            )
+        yield Passed(f"hyperparameters are equal on every rank in {plural(len(steps), 'optimizer step')}")
 
     def _differ(self, unequal: "Unequal") -> Finding:
         update, name, values = unequal.update, unequal.name, unequal.values

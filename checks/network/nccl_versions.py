@@ -1,7 +1,7 @@
 import re
 from dataclasses import dataclass
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Findings, Judgement, Kind, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.text import quote
@@ -51,25 +51,36 @@ class NcclVersions(Check):
     raises = (_MISSING_SYMBOL, _MISMATCH)
     log_words = ("NCCL version", "nccl version")
 
-    def examine_host(self, host: Host) -> Judgement:
+    def examine_host(self, host: Host) -> Findings:
         wheels = {name: version for name in _WHEELS if (version := host.system.installed(name))}
         self.require(wheels, "torch was installed without NCCL's wheel")
         if len(set(wheels.values())) > 1:
             shown = " and ".join(f"{name} {version}" for name, version in wheels.items())
-            return self.warn(
+            yield self.warn(
                 f"{shown} are installed, and share one file",
                 why="The wheels write the same file, nvidia/nccl/lib/libnccl.so.2. The one that was installed last is "
                 "loaded, and may lack a symbol that torch needs.",
                 evidence=[f"{name} {version}" for name, version in wheels.items()],
             )
+            return
         version = next(iter(wheels.values()))
         others: dict[str, list[_Copy]] = {}
         for copy in _copies(host):
             if copy.version and not _same(copy.version, version):
                 others.setdefault(copy.variable, []).append(copy)
-        return [self._other_copies(copies, version) for copies in others.values()] or Passed(
-            f"NCCL {version}"
-        )
+        for copies in others.values():
+            # One finding for the copies in one variable.
+            first = copies[0]
+            # torch's wheels have their own search path, which the loader reads before LD_LIBRARY_PATH;
+            # other builds do not. LD_PRELOAD always comes first.
+            report = self.warn if first.variable == "LD_PRELOAD" else self.info
+            yield report(
+                f"{first.variable} leads to NCCL {first.version}, and torch was installed with {version}",
+                fix=f"remove {quote(first.path)} from {first.variable}",
+                evidence=[f"{copy.variable}: {quote(copy.path)} is NCCL {copy.version}" for copy in copies],
+                about=Kind.VARIABLE.of(first.variable),
+            )
+        yield Passed(f"NCCL {version}")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_MISSING_SYMBOL)
@@ -85,19 +96,6 @@ class NcclVersions(Check):
             return NOT_IN_OUTPUT
         headline = f"ranks loaded NCCL {' and '.join(sorted(by_version))}"
         return self.fail(headline, **log_fields(*by_version.values()))
-
-    def _other_copies(self, copies: list[_Copy], version: str) -> Finding:
-        """One finding for the copies in one variable."""
-        first = copies[0]
-        # torch's wheels have their own search path, which the loader reads before LD_LIBRARY_PATH;
-        # other builds do not. LD_PRELOAD always comes first.
-        report = self.warn if first.variable == "LD_PRELOAD" else self.info
-        return report(
-            f"{first.variable} leads to NCCL {first.version}, and torch was installed with {version}",
-            fix=f"remove {quote(first.path)} from {first.variable}",
-            evidence=[f"{copy.variable}: {quote(copy.path)} is NCCL {copy.version}" for copy in copies],
-            about=Kind.VARIABLE.of(first.variable),
-        )
 
 
 def _copies(host: Host) -> list[_Copy]:

@@ -1,7 +1,6 @@
 from collections import Counter
-from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed, Where
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Trace, grouped, on_each_rank
 from ddpdoctor.trace.new_groups import groups_made
@@ -35,22 +34,19 @@ class GroupsForEachRank(Check):
     code = "DD607"
     title = "process groups are fewer than ranks"
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.recordings()
         ranks = trace.world_size or len(recordings)
         self.require(ranks >= ENOUGH, f"it matters from {ENOUGH} ranks on")
         lines = grouped(on_each_rank(recordings, groups_made), lambda made: made[1].at)
         counts = [(of_line[0][1].at, Counter(rank for rank, _ in of_line)) for of_line in lines]
         often = [(at, calls) for at, calls in counts if max(calls.values()) >= ranks]
-        return [self._often(at, calls, ranks) for at, calls in often] or Passed(
-            f"no line makes a process group for each of {ranks} ranks"
-        )
-
-    def _often(self, at: Where | None, calls: Mapping[int, int], ranks: int) -> Finding:
-        most = max(calls.values())
-        return self.warn(
-            f"one line makes {plural(most, 'process group')} in a job of {plural(ranks, 'rank')}",
-            ranks=tuple(calls),
-            where=at,
-            evidence=by_state(calls, lambda count: plural(count, "call")),
-        )
+        for at, calls in often:
+            most = max(calls.values())
+            yield self.warn(
+                f"one line makes {plural(most, 'process group')} in a job of {plural(ranks, 'rank')}",
+                ranks=tuple(calls),
+                where=at,
+                evidence=by_state(calls, lambda count: plural(count, "call")),
+            )
+        yield Passed(f"no line makes a process group for each of {ranks} ranks")

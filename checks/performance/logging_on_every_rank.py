@@ -1,6 +1,4 @@
-from collections.abc import Mapping
-
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Findings, Kind, Passed
 from ddpdoctor.recorder.events.files import LogWriter
 from ddpdoctor.text import plural, quote, ranks_phrase
 from ddpdoctor.trace import Trace, by_first_line, by_key, on_each_rank
@@ -41,25 +39,24 @@ class LoggingOnEveryRank(Check):
     code = "DD606"
     title = "one rank writes the experiment's log"
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         opened = on_each_rank(trace.recordings_of_several(), lambda recording: recording.events(LogWriter))
         self.require(opened, "no logger was opened")
         targets = by_key(opened, lambda writer: (writer.kind, writer.target))
         shared = {next(iter(writers.values())).target: writers for writers in targets if len(writers) > 1}
         lines = by_first_line(shared, lambda writer: (writer.at, writer.kind))
-        return list(map(self._shared, lines)) or Passed("each log is written by one rank")
-
-    def _shared(self, logs: Mapping[str, Mapping[int, LogWriter]]) -> Finding:
-        """Of the logs that one line opens."""
-        (target, writers), *others = logs.items()
-        first = next(iter(writers.values()))
-        more = f" and {plural(len(others), 'more target')}" if others else ""
-        is_file = first.kind == _FILE
-        what = "log to" if is_file else f"opened {first.kind} for"
-        return self.warn(
-            f"{ranks_phrase(writers)} each {what} {quote(target)}{more}",
-            **(_OF_A_FILE if is_file else _OF_VALUES),
-            ranks=tuple(sorted({rank for log in logs.values() for rank in log})),
-            where=first.at,
-            about=Kind.PATH.of(*logs),
-        )
+        for logs in lines:
+            # Of the logs that one line opens.
+            (target, writers), *others = logs.items()
+            first = next(iter(writers.values()))
+            more = f" and {plural(len(others), 'more target')}" if others else ""
+            is_file = first.kind == _FILE
+            what = "log to" if is_file else f"opened {first.kind} for"
+            yield self.warn(
+                f"{ranks_phrase(writers)} each {what} {quote(target)}{more}",
+                **(_OF_A_FILE if is_file else _OF_VALUES),
+                ranks=tuple(sorted({rank for log in logs.values() for rank in log})),
+                where=first.at,
+                about=Kind.PATH.of(*logs),
+            )
+        yield Passed("each log is written by one rank")

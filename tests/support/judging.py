@@ -4,7 +4,7 @@ from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.check import Check
-from ddpdoctor.judge import NotMeasured
+from ddpdoctor.judge import NotMeasured, settled
 from ddpdoctor.model import Finding, Passed, Skipped, Source
 
 
@@ -17,10 +17,9 @@ def check(code: str) -> Check:
 def ask(code: str, source: Source, facts: Any) -> Any:
     """What a check says: findings as a list, and a question that it cannot answer as a skip."""
     try:
-        judgement = getattr(check(code), source.method)(facts)
+        return settled(getattr(check(code), source.method)(facts))
     except NotMeasured as missing:
         return Skipped(str(missing))
-    return [judgement] if isinstance(judgement, Finding) else judgement
 
 
 def only_finding(code: str, source: Source, facts: Any) -> Finding:
