@@ -1,6 +1,6 @@
 from collections.abc import Iterator, Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Findings, Kind, Passed
 from ddpdoctor.text import quote, ranks_phrase
 from ddpdoctor.trace import RankTrace, Recording, Trace
 from ddpdoctor.trace.files import is_named
@@ -36,26 +36,23 @@ class FileOfAnotherHost(Check):
     code = "DD408"
     title = "files are found on every host"
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.recordings()
         self.require(len({recording.host for recording in recordings.values()}) >= 2, "the job has one host")
         missing: dict[str, list[int]] = {}
         for rank in trace.ranks:
             for path in _missing(rank, recordings):
                 missing.setdefault(path, []).append(rank.rank)
-        return [self._not_shared(path, ranks, recordings) for path, ranks in missing.items()] or Passed(
-            "no rank misses a file that another host has"
-        )
-
-    def _not_shared(self, path: str, ranks: list[int], recordings: Mapping[int, Recording]) -> Finding:
-        writers = [rank for rank, recording in recordings.items() if path in _written(recording)]
-        raised = recordings[ranks[0]].raised
-        return self.fail(
-            f"{ranks_phrase(ranks)} cannot find {quote(path)}, which {ranks_phrase(writers)} wrote on another host",
-            ranks=tuple(ranks),
-            where=raised.at if raised else None,
-            about=Kind.PATH.of(path),
-        )
+        for path, ranks in missing.items():
+            writers = [rank for rank, recording in recordings.items() if path in _written(recording)]
+            raised = recordings[ranks[0]].raised
+            yield self.fail(
+                f"{ranks_phrase(ranks)} cannot find {quote(path)}, which {ranks_phrase(writers)} wrote on another host",
+                ranks=tuple(ranks),
+                where=raised.at if raised else None,
+                about=Kind.PATH.of(path),
+            )
+        yield Passed("no rank misses a file that another host has")
 
 
 def _missing(rank: RankTrace, recordings: Mapping[int, Recording]) -> Iterator[str]:

@@ -2,7 +2,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Evidence, Findings, Kind, Passed
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, on_each_rank
@@ -33,56 +33,42 @@ class SchedulerSteps(Check):
     title = "schedulers step once for each update, on every rank"
     explained_by = ("DD106", "DD225")
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.training()
         counts = {rank: _counts(recording) for rank, recording in recordings.items()}
         self.require(any(counts.values()), "no scheduler was stepped")
         unequal = _unequal(trace, recordings)
         several = _several(recordings, counts, trace.world_size or len(recordings))
-        return [
-            *(self._apart(recordings, scheduler, totals) for scheduler, totals in unequal.items()),
-            *(
-                self._at_once(recordings, counts, scheduler, times)
-                for scheduler, times in several.items()
-                if scheduler not in unequal
-            ),
-        ] or Passed(f"{plural(len(next(iter(counts.values()))), 'scheduler')} stepped alike on every rank")
-
-    def _apart(
-        self, recordings: Mapping[int, Recording], scheduler: int, totals: Mapping[int, int]
-    ) -> Finding:
-        most = max(totals.values())
-        late = tuple(rank for rank, count in totals.items() if count < most)
-        called = _calls(recordings[next(rank for rank in totals if rank not in late)], scheduler)[0]
-        return self.fail(
-            f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and "
-            f"{most} times on the other ranks",
-            ranks=late,
-            where=called.at,
-            evidence=by_state(totals, lambda count: f"{plural(count, 'step')} of the scheduler"),
-            about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
-        )
-
-    def _at_once(
-        self,
-        recordings: Mapping[int, Recording],
-        counts: Mapping[int, Mapping[int, list[int]]],
-        scheduler: int,
-        times: int,
-    ) -> Finding:
-        ranks = tuple(rank for rank, counted in counts.items() if scheduler in counted)
-        called = _calls(recordings[ranks[0]], scheduler)[0]
-        alike = ", as many as there are ranks" if times == len(recordings) else ""
-        return self.warn(
-            f"{called.name} is stepped {times} times at once{alike}",
-            why=f"Its schedule is over after 1/{times} of the training, unless its length was chosen for that.",
-            ranks=ranks,
-            where=called.at,
-            evidence=(
-                Evidence(f"so in all of {len(counts[ranks[0]][scheduler])} places between updates", ranks),
-            ),
-            about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
-        )
+        for scheduler, totals in unequal.items():
+            most = max(totals.values())
+            late = tuple(rank for rank, count in totals.items() if count < most)
+            called = _calls(recordings[next(rank for rank in totals if rank not in late)], scheduler)[0]
+            yield self.fail(
+                f"{called.name} is stepped {min(totals.values())} times on {ranks_phrase(late)} and "
+                f"{most} times on the other ranks",
+                ranks=late,
+                where=called.at,
+                evidence=by_state(totals, lambda count: f"{plural(count, 'step')} of the scheduler"),
+                about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
+            )
+        for scheduler, times in several.items():
+            if scheduler not in unequal:
+                ranks = tuple(rank for rank, counted in counts.items() if scheduler in counted)
+                called = _calls(recordings[ranks[0]], scheduler)[0]
+                alike = ", as many as there are ranks" if times == len(recordings) else ""
+                yield self.warn(
+                    f"{called.name} is stepped {times} times at once{alike}",
+                    why=f"Its schedule is over after 1/{times} of the training, unless its length was chosen for that.",
+                    ranks=ranks,
+                    where=called.at,
+                    evidence=(
+                        Evidence(
+                            f"so in all of {len(counts[ranks[0]][scheduler])} places between updates", ranks
+                        ),
+                    ),
+                    about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
+                )
+        yield Passed(f"{plural(len(next(iter(counts.values()))), 'scheduler')} stepped alike on every rank")
 
 
 def _unequal(trace: Trace, recordings: Mapping[int, Recording]) -> dict[int, dict[int, int]]:
