@@ -15,7 +15,10 @@ PACKAGE = ROOT / "ddpdoctor"
 MAY_IMPORT = {
     "model.py": ("ddpdoctor.recorder.where", "ddpdoctor.figures"),
     "figures.py": (),
-    "check.py": ("ddpdoctor.model", "ddpdoctor.page", "ddpdoctor.frameworks", "ddpdoctor.failures"),
+    "check.py": (
+        *("ddpdoctor.model", "ddpdoctor.text", "ddpdoctor.page"),
+        *("ddpdoctor.frameworks", "ddpdoctor.failures"),
+    ),
     "failures.py": (),
     "excuses.py": ("ddpdoctor.model",),
     "page.py": (),
