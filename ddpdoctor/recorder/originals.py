@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
+import io
 import json
 import os
 import shutil
@@ -93,6 +95,18 @@ class Originals:
             there = os.lstat(place)
             if stat.S_ISREG(there.st_mode) and os.path.exists(self._mark(there)):
                 self._part(place, there, emptied=emptied)
+
+    def truncated(self, path: Any, *_: Any) -> None:
+        """A file is cut: by its path, or open, as a file that is only added to may be."""
+        if not isinstance(path, int):
+            self.written(path)
+            return
+        there = os.fstat(path)
+        kept = self._kept_at(there)
+        if kept and os.path.samestat(there, os.stat(kept)):  # under another name only, and open already
+            draft = f"{kept}.{os.getpid()}-{threading.get_ident()}"
+            _copy(kept, draft)
+            os.replace(draft, kept)
 
     def named(self, path: Any, folder: Any = -1, *_: Any) -> None:
         """A name begins or ceases to mean something."""
@@ -191,7 +205,8 @@ class Originals:
         if there.st_nlink == 1 and not shared and os.access(os.path.dirname(place), os.W_OK):
             with contextlib.suppress(OSError):
                 os.link(place, kept)
-                os.close(os.open(self._mark(there), os.O_CREAT | os.O_WRONLY))
+                with open(self._mark(there), "w", encoding="utf-8", errors="surrogateescape") as mark:
+                    mark.write(kept)
                 return {"kind": "file", "kept": kept}
         _copy(place, kept)
         return {"kind": "copy", "kept": kept}
@@ -205,8 +220,16 @@ class Originals:
                 self.note({"kind": "times", "path": folder, "times": (there.st_atime_ns, there.st_mtime_ns)})
 
     def _mark(self, there: os.stat_result) -> str:
-        """The file that tells that a file is kept, whatever its name is."""
+        """The file that tells where a file is kept, whatever its name is."""
         return os.path.join(self._folder, f"{there.st_dev}-{there.st_ino}.mark")
+
+    def _kept_at(self, there: os.stat_result) -> str | None:
+        with (
+            contextlib.suppress(OSError),
+            open(self._mark(there), encoding="utf-8", errors="surrogateescape") as mark,
+        ):
+            return mark.read() or None
+        return None
 
     def _part(self, place: str, there: os.stat_result, *, emptied: bool) -> None:
         """Give a file that is kept content of its own, before it is written to."""
@@ -294,7 +317,7 @@ _EVENTS: dict[str, Callable[..., None]] = {
     "os.rename": Originals.renamed,
     "os.rmdir": Originals.named,
     "os.symlink": lambda self, source, target, *_: self.named(target),
-    "os.truncate": lambda self, path, *_: self.written(path),
+    "os.truncate": Originals.truncated,
     "sqlite3.connect": Originals.database,
 }
 
@@ -324,6 +347,25 @@ def _tell_of_native(
     setattr(owner, name, write)
 
 
+def _hear_of_truncate(originals: Originals) -> None:
+    """Have files tell before they are cut: of ``file.truncate()`` Python tells no audit hook.
+
+    All files have this method by their C type, whose dictionary is not written to by other means.
+    """
+    import ctypes
+
+    original = io.FileIO.truncate
+
+    @functools.wraps(original)
+    def truncate(self: io.FileIO, size: int | None = None, /) -> int:
+        originals.hear("os.truncate", (self.fileno(), size))
+        return original(self, size)
+
+    (methods,) = gc.get_referents(io.FileIO.__dict__)
+    methods["truncate"] = truncate
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(io.FileIO))
+
+
 def keep_originals(when_imported: Callable[[str, Callable[[], None]], None], covered: list[str]) -> None:
     """Begin, where the environment asks for it.
 
@@ -336,6 +378,7 @@ def keep_originals(when_imported: Callable[[str, Callable[[], None]], None], cov
         originals = Originals(folder, (run, *caches.split(os.pathsep)), covered)
         if os.environ.get("DDPDOCTOR_COVERED") and not covered:
             originals.note({"kind": "outside", "path": folder})
+        _hear_of_truncate(originals)
         for row in _NATIVE:
             when_imported(row[0], functools.partial(_tell_of_native, originals, *row))
         sys.addaudithook(originals.hear)

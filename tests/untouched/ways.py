@@ -62,6 +62,37 @@ def open_a() -> None:
         csv.writer(file).writerow([2, 0.4])
 
 
+def open_a_and_truncate() -> None:
+    with open("best.pt", "a") as file:
+        file.write("more")
+        file.truncate(3)
+    with open("history.csv", "ab", 0) as unbuffered:
+        unbuffered.truncate(0)
+        unbuffered.write(b"anew")
+    with open("config.json", "a") as file:
+        os.ftruncate(file.fileno(), 0)
+    with open("twin-a", "a") as file:
+        file.truncate(0)
+
+
+def open_a_and_replace() -> None:
+    with open("best.pt", "a") as file:
+        file.write("more")
+        os.replace("last.pt", "best.pt")
+        file.write("still the old one")
+
+
+def open_a_then_in_the_middle() -> None:
+    with open("best.pt", "a") as file:
+        file.write("more")
+    with open("best.pt", "r+b") as read:
+        read.write(b"middle")
+    with open("last.pt", "ab") as file:
+        file.write(b"more")
+    with open("last.pt", "r+b") as read, mmap.mmap(read.fileno(), 0) as mapped:
+        mapped[:4] = b"mmap"
+
+
 def open_a_of_a_new_file() -> None:
     with open("new.csv", "a") as file:
         file.write("1\n")
