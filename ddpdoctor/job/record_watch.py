@@ -21,7 +21,7 @@ from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.events.training import Progress
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.recorder.where import Site
-from ddpdoctor.trace.reader import Span, Worker, of_earlier_attempts, successive_jobs, worker
+from ddpdoctor.trace.reader import of_earlier_attempts, successive_jobs
 
 _KINDS: tuple[type[Event], ...] = (Start, GroupEvent, OptimizerStep, Progress, Save, Raised, Exit)
 """What is of interest; the other lines need not be read."""
@@ -37,7 +37,7 @@ class RecordedProcess:
 
     pid: int
     parent: int
-    began: float
+    started: float
     given_rank: int | None
     """RANK in its environment when it started."""
     rank: int | None
@@ -66,8 +66,8 @@ class RecordedProcess:
     """Whether it runs on another host, and its record is on a disk that both share: its process is none of ours."""
     offset: float = float("inf")
     """From its clock to ours in seconds, where it is elsewhere; what was read of it came this much later, too."""
-    worker: Worker | None = None
-    """As torchrun started it; None where something else did."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """The launcher's variables when it started."""
     destroyed_group: bool = False
     """Whether destroy_process_group came back, and nothing initialized a group since."""
     restarts: int = 0
@@ -87,8 +87,6 @@ class RecordedProcess:
     def hear(self, beat: Heartbeat) -> None:
         """Take note of where it says that it is."""
         self.last = max(self.last, beat.time)
-        if self.worker:
-            self.worker = replace(self.worker, last=self.last)
         if self.elsewhere:
             self.offset = min(self.offset, time.monotonic() - beat.time)
             beat = replace(beat, time=beat.time + self.offset, moved=beat.moved + self.offset)
@@ -127,29 +125,27 @@ class Watch:
             rank, size = (_number(event.environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
             made = RecordedProcess(event.pid, event.parent, event.time, rank, rank, size)
             made.given_local, made.world_size = size, _number(event.environ.get("WORLD_SIZE"))
-            made.last = event.time
+            made.last, made.environ = event.time, event.environ
             made.host, made.elsewhere = event.host, event.host not in ("", os.uname().nodename)
             most, made_before = (_number(event.environ.get(name)) or 0 for name in _RESTARTS)
             made.restarts_left, made.restarts = most - made_before, made_before
-            made.worker = worker(event.environ, event.host, event.parent, event.time, event.time)
             self._processes[file] = made
         elif process := self._processes.get(file):
             _take_further(process, event)
 
     def ranks(self) -> dict[int, RecordedProcess]:
         """The process of each rank in the last attempt of the last job."""
-        workers = {file: process.worker for file, process in self._processes.items() if process.worker}
-        earlier = of_earlier_attempts(workers)
+        earlier = of_earlier_attempts(self._processes)
         given = {process.pid: process.given_rank for process in self._processes.values()}
-        spans: dict[Path, Span] = {}
+        ranks: dict[Path, RecordedProcess] = {}
         for file, process in self._processes.items():
             # A DataLoader worker inherits its rank's environment, and is no rank; a rank has not its launcher's.
             is_worker = not process.joined and given.get(process.parent, -1) == process.given_rank
             if process.rank is not None and not is_worker and file not in earlier:
-                spans[file] = Span(process.host, process.rank, process.began, process.last)
-        last = {file for job in successive_jobs(spans)[-1:] for file in job}
-        ordered = sorted((file for file in spans if file in last), key=lambda file: spans[file].began)
-        return {spans[file].rank: self._processes[file] for file in ordered}
+                ranks[file] = process
+        last = {file for job in successive_jobs(ranks)[-1:] for file in job}
+        ordered = sorted((ranks[file] for file in ranks if file in last), key=lambda it: it.started)
+        return {it.rank: it for it in ordered if it.rank is not None}
 
     @property
     def world_size(self) -> int:

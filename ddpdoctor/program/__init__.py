@@ -7,7 +7,7 @@ the lines in between. Where code was not read, an origin is UNKNOWN, which never
 from ddpdoctor.program.expressions import Condition, Expression
 from ddpdoctor.program.index import Origins, Source
 from ddpdoctor.program.known import Origin
-from ddpdoctor.program.loops import Exit
+from ddpdoctor.program.loops import WayOut
 from ddpdoctor.program.program import Program
 
-__all__ = ["Condition", "Exit", "Expression", "Origin", "Origins", "Program", "Source"]
+__all__ = ["Condition", "Expression", "Origin", "Origins", "Program", "Source", "WayOut"]

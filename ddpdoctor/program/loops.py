@@ -16,7 +16,6 @@ from ddpdoctor.model import Where
 from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.expressions import Condition, Expression, where_of
 from ddpdoctor.program.files import FUNCTIONS, LOOPS, TRIES, File, Function, Loop, dotted, lines, own_nodes
-from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.index import Entity, Point
 from ddpdoctor.program.known import ENDS
 
@@ -29,26 +28,84 @@ _Home = Function | ast.Module
 
 @dataclass(frozen=True, eq=False)
 class WayOut:
-    """One way out of a loop, or past a line."""
+    """One way out of a loop, or past a line of it or of a function."""
 
+    program: Program
     file: File
     statement: ast.stmt
     """That leaves; the loop itself where its own condition does."""
     tests: tuple[tuple[ast.If | ast.While, bool], ...]
     """The statements that decide whether it is reached, the outermost first, and whether their condition has to
     hold."""
+    around: ast.AST
+    """The loop, or the function."""
 
     @property
     def at(self) -> Where:
         """The line of the innermost condition; of the statement itself where it is under none."""
         return self.file.where(self.tests[-1][0] if self.tests else self.statement)
 
-    def conditions(self, program: Program) -> list[Condition]:
+    @property
+    def conditions(self) -> list[Condition]:
         """What has to be so for it to be reached, the outermost first."""
         return [
-            Condition(Expression(program, self.file, it.test), holds, self.file.where(it))
+            Condition(Expression(self.program, self.file, it.test), holds, self.file.where(it))
             for it, holds in self.tests
         ]
+
+    @property
+    def needs(self) -> list[Condition]:
+        """Each part of all that has to be so."""
+        return [part for condition in self.conditions for part in condition.needs()]
+
+    def changes(self, test: Expression) -> bool:
+        """Whether what a condition looks at may be another in each turn of the loop."""
+        return any(map(self._is_set_in_turn, self._makers(test)))
+
+    def variables(self, test: Expression) -> Iterator[tuple[str, Where]]:
+        """What the loop sets and a condition is made of, each with the line, unless a collective made it equal.
+
+        A variable that the loop sets anew to something else, after the condition, is none of them.
+        """
+        makers = [it for it in self._makers(test) if self._is_set_in_turn(it)]
+        nodes = {it.node for it in makers}
+        for point in makers:
+            assert isinstance(point.node, Definition)
+            chains = self.program.flow.chains(point.file.scopes[point.node.node], point.file)
+            others = (it for it in chains.all.get(point.node.key, ()) if it not in nodes)
+            if not any(self._sets_anew(Point(it, point.file)) for it in others):
+                yield point.node.key, where_of(point)
+
+    def _makers(self, test: Expression) -> list[Point]:
+        try:
+            return self.program.flow.makers(test.point)
+        except RecursionError:
+            return []
+
+    def _is_set_in_turn(self, point: Point) -> bool:
+        definition = point.node
+        if not isinstance(definition, Definition) or definition.how not in (
+            How.ASSIGNED,
+            How.CHANGED,
+            How.ITERATED,
+        ):
+            return False
+        return self._is_in_turn(point, definition)
+
+    def _is_in_turn(self, point: Point, definition: Definition) -> bool:
+        if point.file is self.file and getattr(definition.node, "lineno", 0) in lines(self.around):
+            return True
+        return point.file.scopes[definition.node] in self.program.loops.called_in(self.file, self.around)
+
+    def _sets_anew(self, point: Point) -> bool:
+        """Whether a definition gives a variable something else in each turn; a call that only gets it does not."""
+        definition = point.node
+        assert isinstance(definition, Definition)
+        if not self._is_in_turn(point, definition):
+            return False
+        with suppress(RecursionError):
+            return definition.how is not How.GIVEN or bool(self.program.flow.made_of(point).leaves)
+        return True
 
 
 class Loops:
@@ -57,8 +114,8 @@ class Loops:
     Lines that the program does not have are in no loop, and behind all of them if they are a module's own.
     """
 
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
+    def __init__(self, program: Program) -> None:
+        self._program, self._flow = program, program.flow
         self._leads: dict[tuple[str, int], dict[_Home, tuple[File, list[int]]]] = {}
         self._called: dict[ast.AST, set[ast.AST]] = {}
 
@@ -213,11 +270,14 @@ class Loops:
         """Those of a loop, in the order of their lines."""
         found = []
         if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant):
-            found.append(WayOut(file, loop, ((loop, False),)))
+            found.append(WayOut(self._program, file, loop, ((loop, False),), loop))
         for statement in _statements(loop.body):
             if self._leaves(file, statement, loop):
-                found.append(WayOut(file, statement, tuple(_tests(file, statement, loop))))
+                found.append(self._way(file, statement, loop))
         return found
+
+    def _way(self, file: File, statement: ast.stmt, around: ast.AST) -> WayOut:
+        return WayOut(self._program, file, statement, tuple(_tests(file, statement, around)), around)
 
     def _leaves(self, file: File, statement: ast.stmt, loop: Loop) -> bool:
         if isinstance(statement, ast.Break):
@@ -251,11 +311,11 @@ class Loops:
         if file.function_at(first) is not home:
             return None
         around = [it for it in file.statements_at(last) if isinstance(it, ast.If) and first < it.lineno]
-        ways = [WayOut(file, it, ((it, True),)) for it in around if it.lineno < last]
-        ways += [it for it in self._past(file, home, last) if first < it.tests[-1][0].lineno]
+        ways = [file.where(it) for it in around if it.lineno < last]
+        ways += [it.at for it in self._past(file, home, last) if first < it.tests[-1][0].lineno]
         if not ways:
             return _only_one(file.where(it) for it in self._swallowing(file, last))
-        return _only_one(way.at for way in ways)
+        return _only_one(ways)
 
     def _past(self, file: File, home: _Home, line: int) -> Iterator[WayOut]:
         """What leads past a line from above it, in its function: the end of a turn, or of the function."""
@@ -263,7 +323,7 @@ class Loops:
         for statement in _statements(home.body):
             turns = isinstance(statement, ast.Continue) and _loop_of(file, statement) in around
             leaves = isinstance(statement, ast.Return) or self.ends_process(file, statement)
-            way = WayOut(file, statement, tuple(_tests(file, statement, home)))
+            way = self._way(file, statement, home)
             if statement.lineno < line and way.tests and (turns or leaves):
                 yield way
 
@@ -317,84 +377,6 @@ class Loops:
             called = self._flow.called(Point(node, file)) if isinstance(node, ast.Call) else ()
             return [it for it in called if isinstance(it, Entity)]
         return []
-
-
-@dataclass(frozen=True)
-class Variable:
-    """A variable that takes part in a value."""
-
-    name: str
-    """As its function writes it: ``loss``, ``self.best``."""
-    at: Where
-    """The line that sets it."""
-
-
-@dataclass(frozen=True, eq=False)
-class Exit:
-    """A way out of a loop that a condition decides."""
-
-    program: Program
-    way: WayOut
-    loop: ast.AST
-
-    @property
-    def at(self) -> Where:
-        """The line of the innermost condition."""
-        return self.way.at
-
-    @property
-    def conditions(self) -> list[Condition]:
-        """All that has to be so for the loop to be left there."""
-        return [part for condition in self.way.conditions(self.program) for part in condition.needs()]
-
-    def changes(self, test: Expression) -> bool:
-        """Whether what a condition looks at may be another in each turn of the loop."""
-        return any(map(self._is_set_in_turn, self._makers(test)))
-
-    def variables(self, test: Expression) -> Iterator[Variable]:
-        """What the loop sets and a condition is made of, unless a collective made it equal.
-
-        A variable that the loop sets anew to something else, after the condition, is none of them.
-        """
-        makers = [it for it in self._makers(test) if self._is_set_in_turn(it)]
-        nodes = {it.node for it in makers}
-        for point in makers:
-            assert isinstance(point.node, Definition)
-            chains = self.program.flow.chains(point.file.scopes[point.node.node], point.file)
-            others = (it for it in chains.all.get(point.node.key, ()) if it not in nodes)
-            if not any(self._sets_anew(Point(it, point.file)) for it in others):
-                yield Variable(point.node.key, where_of(point))
-
-    def _makers(self, test: Expression) -> list[Point]:
-        try:
-            return self.program.flow.makers(test.point)
-        except RecursionError:
-            return []
-
-    def _is_set_in_turn(self, point: Point) -> bool:
-        definition = point.node
-        if not isinstance(definition, Definition) or definition.how not in (
-            How.ASSIGNED,
-            How.CHANGED,
-            How.ITERATED,
-        ):
-            return False
-        return self._is_in_turn(point, definition)
-
-    def _is_in_turn(self, point: Point, definition: Definition) -> bool:
-        if point.file is self.way.file and getattr(definition.node, "lineno", 0) in lines(self.loop):
-            return True
-        return point.file.scopes[definition.node] in self.program.loops.called_in(self.way.file, self.loop)
-
-    def _sets_anew(self, point: Point) -> bool:
-        """Whether a definition gives a variable something else in each turn; a call that only gets it does not."""
-        definition = point.node
-        assert isinstance(definition, Definition)
-        if not self._is_in_turn(point, definition):
-            return False
-        with suppress(RecursionError):
-            return definition.how is not How.GIVEN or bool(self.program.flow.made_of(point).leaves)
-        return True
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

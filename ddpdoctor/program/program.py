@@ -28,7 +28,7 @@ from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.handlers import catching
 from ddpdoctor.program.index import Entity, Origins, Point, Source
 from ddpdoctor.program.known import NAMED_BY_CLOCK, Origin, is_module
-from ddpdoctor.program.loops import Exit, Loops
+from ddpdoctor.program.loops import Loops, WayOut
 
 _PROGRAMS: dict[tuple[Path, str], Program] = {}
 """Those that were read, by the working directory and the script as it was named."""
@@ -76,7 +76,7 @@ class Program:
     @cached_property
     def loops(self) -> Loops:
         """Its loops, and the ways out of them."""
-        return Loops(self.flow)
+        return Loops(self)
 
     def file(self, where: Where | None) -> File | None:
         """The file of a line; None where it is none of the program."""
@@ -148,15 +148,13 @@ class Program:
         name = file.qualified_name(file.function_at(where.line)) if file else where.function
         return replace(where, function=name)
 
-    def ways_out(self, where: Where) -> list[Exit]:
+    def ways_out(self, where: Where) -> list[WayOut]:
         """The ways out of the loops around a line of its function, the outer loops first."""
         file = self.file(where)
         if file is None or where.line is None:
             return []
         around = self.loops.around(file, where.line)
-        return [
-            Exit(self, way, loop) for loop in around for way in self.loops.ways_out(file, loop) if way.tests
-        ]
+        return [way for loop in around for way in self.loops.ways_out(file, loop) if way.tests]
 
     def test_at(self, where: Where | None) -> Expression | None:
         """The condition of the ``if`` or the ``while`` that begins at a line."""
@@ -352,4 +350,4 @@ def _lines_of(way: Sequence[Point]) -> tuple[Where, ...]:
     return tuple(places)
 
 
-__all__ = ["Condition", "Entity", "Exit", "Expression", "Origin", "Origins", "Program", "Source"]
+__all__ = ["Condition", "Entity", "Expression", "Origin", "Origins", "Program", "Source"]

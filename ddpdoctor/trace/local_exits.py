@@ -14,7 +14,7 @@ from functools import cached_property
 
 from ddpdoctor.excuses import Excuse
 from ddpdoctor.model import Where
-from ddpdoctor.program import Condition, Exit, Expression, Origin, Program
+from ddpdoctor.program import Condition, Expression, Origin, Program, WayOut
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.recorder.operations import gives_all
 from ddpdoctor.trace.loop_exits import last_update, loops_of
@@ -150,42 +150,42 @@ class _Job:
             if (where.file, where.function) == (at.file, at.function):
                 yield held
 
-    def ways_out(self) -> Iterator[Exit]:
+    def ways_out(self) -> Iterator[WayOut]:
         """Those of the loops around the places from which a training step begins."""
         at = (event.at for event in self._first.events(LoopNumbers))
         for place in dict.fromkeys((*at, last_update(self._first))):
             if place is not None:
                 ways = Program.holding(place, self._first.script).ways_out(place)
-                yield from (way for way in ways if not any(it.test.asks_if_finite for it in way.conditions))
+                yield from (way for way in ways if not any(it.test.asks_if_finite for it in way.needs))
 
     @cached_property
     def _exchanged(self) -> bool:
         return any(map(_exchanges, self._recordings.values()))
 
-    def is_shut(self, way_out: Exit) -> bool:
+    def is_shut(self, way_out: WayOut) -> bool:
         """Whether settings keep a way out shut, or may."""
-        return any(self._keeps_shut(way_out, it) for it in way_out.conditions if not way_out.changes(it.test))
+        return any(self._keeps_shut(way_out, it) for it in way_out.needs if not way_out.changes(it.test))
 
-    def _keeps_shut(self, way_out: Exit, setting: Condition) -> bool:
+    def _keeps_shut(self, way_out: WayOut, setting: Condition) -> bool:
         if Origin.CLOCK in setting.test.origins.kinds:
             return False
         truth = setting.test.truth(self._settings(way_out))
         return (truth is None and MAY_BE_OFF.spares(str(way_out.at))) or truth is not setting.holds
 
-    def _settings(self, way_out: Exit) -> dict[str, object]:
+    def _settings(self, way_out: WayOut) -> dict[str, object]:
         """What the function of a loop held last."""
         held = (next(iter(it.values())) for it in self._in_function(way_out.at))
         return {name: value for numbers in held for name, value in numbers.items()}
 
-    def _is_endless(self, way_out: Exit, it: Condition) -> bool:
+    def _is_endless(self, way_out: WayOut, it: Condition) -> bool:
         """Whether it compares with no limit at all."""
         held = self._settings(way_out)
         limits = (part for part in it.test.variables() if held.get(part.text) in (math.inf, -math.inf))
         return any(not way_out.changes(part) for part in limits)
 
-    def by_clock(self, way_out: Exit) -> LocalExit | None:
+    def by_clock(self, way_out: WayOut) -> LocalExit | None:
         """Whether the time decides, and all that the condition is made of is known."""
-        for it in way_out.conditions:
+        for it in way_out.needs:
             origins = it.test.origins
             if Origin.CLOCK in origins.kinds and origins.known and not self._is_endless(way_out, it):
                 if origins.may_be_none:
@@ -194,14 +194,14 @@ class _Job:
                     return LocalExit(way_out.at, "", {})
         return None
 
-    def by_number(self, way_out: Exit) -> LocalExit | None:
+    def by_number(self, way_out: WayOut) -> LocalExit | None:
         """The number of each rank's own that decides."""
-        for it in way_out.conditions:
+        for it in way_out.needs:
             if self._is_endless(way_out, it) or (self._exchanged and not it.test.origins.known):
                 continue
-            for variable in way_out.variables(it.test):
-                if values := self._differing(variable.name, variable.at):
-                    return LocalExit(way_out.at, variable.name, values)
+            for name, at in way_out.variables(it.test):
+                if values := self._differing(name, at):
+                    return LocalExit(way_out.at, name, values)
         return None
 
     def _differing(self, name: str, at: Where) -> dict[int, float]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ddpdoctor.memory import uncollected
 from ddpdoctor.recorder.events.process import GroupEvent, Start
@@ -17,91 +17,80 @@ from ddpdoctor.trace.record import Record, lines_of
 from ddpdoctor.trace.recording import Recording, recording_of
 
 _Key = TypeVar("_Key")
-_Place = tuple[str, int, str]
 
 
-@dataclass(frozen=True)
-class Span:
-    """When the process of a rank ran, on the clock of its host."""
-
-    host: str
-    rank: int
-    began: float
-    last: float
-
-
-@dataclass(frozen=True)
-class Worker:
-    """A process that torchrun started. Times are on the clock of its host."""
-
-    host: str
-    agent: int
-    """The process id of its torchrun."""
-    local_rank: str
-    job: str
-    """The id of torchrun's rendezvous."""
-    world_size: str
-    """As torchrun gave it."""
-    began: float
-    last: float
-    """When it last wrote something down."""
+class Process(Protocol):
+    """A process that recorded itself. Times are on the clock of its host."""
 
     @property
-    def place(self) -> _Place:
-        """What the process has that is started in its place."""
-        return self.host, self.agent, self.local_rank
+    def host(self) -> str: ...
+    @property
+    def parent(self) -> int:
+        """Of a process that torchrun started, this."""
+
+    @property
+    def rank(self) -> int | None: ...
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The launcher's variables when it started."""
+
+    @property
+    def started(self) -> float: ...
+    @property
+    def last(self) -> float:
+        """When it last wrote something down."""
 
 
-def worker(environ: Mapping[str, str], host: str, agent: int, began: float, last: float) -> Worker | None:
-    """The process with these variables; None of one that something else started.
-
-    A shell or Slurm may give each of its processes the local rank 0, and restarts none.
-    """
-    local_rank = environ.get("LOCAL_RANK")
-    if "TORCHELASTIC_RESTART_COUNT" not in environ or not local_rank:
-        return None
-    job, world_size = environ.get("TORCHELASTIC_RUN_ID", ""), environ.get("WORLD_SIZE", "")
-    return Worker(host, agent, local_rank, job, world_size, began, last)
-
-
-def of_earlier_attempts(workers: Mapping[_Key, Worker]) -> set[_Key]:
+def of_earlier_attempts(processes: Mapping[_Key, Process]) -> set[_Key]:
     """Those that had ended when torchrun started another process in their place, or the job anew without their host.
 
-    With fewer hosts, or hosts in another order, torchrun gives the same place another rank.
+    With fewer hosts, or hosts in another order, torchrun gives the same place another rank. A shell or Slurm may give
+    each of its processes the local rank 0, and restarts none.
     """
-    latest: dict[_Place, Worker] = {}
-    for process in sorted(workers.values(), key=lambda it: it.began):
-        latest[process.place] = process
-    ended = {key for key, process in workers.items() if process.last < latest[process.place].began}
-    attempts = Counter(workers[key].place for key in ended)
-    # Who was started anew most often knows how many ranks the job has now; clocks of hosts may differ.
-    sizes = {latest[place].job: latest[place].world_size for place, _ in reversed(attempts.most_common())}
-    others = {
-        key
-        for key, process in workers.items()
-        if process.world_size != sizes.get(process.job, process.world_size)
+    workers = {
+        key: it
+        for key, it in processes.items()
+        if "TORCHELASTIC_RESTART_COUNT" in it.environ and it.environ.get("LOCAL_RANK")
     }
+    places = {key: (it.host, it.parent, it.environ["LOCAL_RANK"]) for key, it in workers.items()}
+    by_start = sorted(workers, key=lambda key: workers[key].started)
+    latest = {places[key]: workers[key] for key in by_start}
+    ended = {key for key, process in workers.items() if process.last < latest[places[key]].started}
+    attempts = Counter(places[key] for key in workers if key in ended)
+    # Who was started anew most often knows how many ranks the job has now; clocks of hosts may differ.
+    sizes = {_job(latest[place]): _size(latest[place]) for place, _ in reversed(attempts.most_common())}
+    others = {key for key, it in workers.items() if _size(it) != sizes.get(_job(it), _size(it))}
     # A launch line may start another torchrun, of another size, on the hosts of this one.
     present = {process.host for key, process in workers.items() if key not in ended | others}
     return ended | {key for key in others if workers[key].host not in present}
 
 
-def successive_jobs(spans: Mapping[_Key, Span]) -> list[set[_Key]]:
+def _job(process: Process) -> str:
+    """The id of torchrun's rendezvous."""
+    return process.environ.get("TORCHELASTIC_RUN_ID", "")
+
+
+def _size(process: Process) -> str:
+    """As torchrun gave it."""
+    return process.environ.get("WORLD_SIZE", "")
+
+
+def successive_jobs(processes: Mapping[_Key, Process]) -> list[set[_Key]]:
     """The processes of each job that a launch line ran, one after the other; the last one last.
 
     A job begins where a rank is taken again after all processes of the job before had ended.
     """
-    hosts: dict[str, list[tuple[Span, _Key]]] = {}
-    for key, span in spans.items():
-        hosts.setdefault(span.host, []).append((span, key))
-    by_host = [_jobs_of_host(processes) for processes in hosts.values()]
+    hosts: dict[str, list[tuple[Process, _Key]]] = {}
+    for key, process in processes.items():
+        hosts.setdefault(process.host, []).append((process, key))
+    by_host = [_jobs_of_host(of_host) for of_host in hosts.values()]
     if len(set(map(len, by_host))) > 1:  # clocks of hosts differ: which belong together is not known
-        return [set(spans)]
+        return [set(processes)]
     return [set[_Key]().union(*of_hosts) for of_hosts in zip(*by_host, strict=True)]
 
 
-def _jobs_of_host(processes: Iterable[tuple[Span, _Key]]) -> list[set[_Key]]:
-    jobs: list[tuple[set[int], set[_Key]]] = []
+def _jobs_of_host(processes: Iterable[tuple[Process, _Key]]) -> list[set[_Key]]:
+    jobs: list[tuple[set[int | None], set[_Key]]] = []
     for ranks, keys in _overlapping(processes):
         if not jobs or jobs[-1][0] & ranks:
             jobs.append((ranks, keys))
@@ -110,16 +99,16 @@ def _jobs_of_host(processes: Iterable[tuple[Span, _Key]]) -> list[set[_Key]]:
     return [keys for _, keys in jobs]
 
 
-def _overlapping(processes: Iterable[tuple[Span, _Key]]) -> list[tuple[set[int], set[_Key]]]:
+def _overlapping(processes: Iterable[tuple[Process, _Key]]) -> list[tuple[set[int | None], set[_Key]]]:
     """The ranks and the processes that ran at one time, or at times that others bridge."""
-    parts: list[tuple[set[int], set[_Key]]] = []
+    parts: list[tuple[set[int | None], set[_Key]]] = []
     latest = float("-inf")
-    for span, key in sorted(processes, key=lambda pair: pair[0].began):
-        if span.began > latest:
+    for process, key in sorted(processes, key=lambda pair: pair[0].started):
+        if process.started > latest:
             parts.append((set(), set()))
-        parts[-1][0].add(span.rank)
+        parts[-1][0].add(process.rank)
         parts[-1][1].add(key)
-        latest = max(latest, span.last)
+        latest = max(latest, process.last)
     return parts
 
 
@@ -165,8 +154,7 @@ def _read_run(folder: Path, until: float) -> Recorded:
 
 def _sort(recordings: list[Recording]) -> Recorded:
     # After a restart the last counts.
-    workers = {number: it for number, it in enumerate(map(_worker, recordings)) if it}
-    earlier = of_earlier_attempts(workers)
+    earlier = of_earlier_attempts(dict(enumerate(recordings)))
     *before, ranks = map(
         _by_rank, _jobs([it for number, it in enumerate(recordings) if number not in earlier])
     )
@@ -182,12 +170,8 @@ def _sort(recordings: list[Recording]) -> Recorded:
 def _jobs(recordings: Iterable[Recording]) -> list[list[Recording]]:
     """The processes of each job, of those that have process groups, where there is one; the last one last."""
     of_ranks = [recording for recording in recordings if recording.rank is not None]
-    spans = {
-        number: Span(it.host, it.rank, it.started, it.last)
-        for number, it in enumerate(of_ranks)
-        if it.rank is not None
-    }
-    jobs = [[of_ranks[number] for number in sorted(numbers)] for numbers in successive_jobs(spans)]
+    numbered = dict(enumerate(of_ranks))
+    jobs = [[of_ranks[number] for number in sorted(numbers)] for numbers in successive_jobs(numbered)]
     return [job for job in jobs if any(it.groups for it in job)] or jobs[-1:] or [[]]
 
 
@@ -213,14 +197,6 @@ def _lost(earlier: Iterable[Recording], present: Container[str]) -> dict[str, tu
         if recording.rank is not None and recording.host not in present:
             ranks.setdefault(recording.host, {})[recording.environ["LOCAL_RANK"]] = recording.rank
     return {host: tuple(sorted(by_place.values())) for host, by_place in ranks.items()}
-
-
-def _worker(recording: Recording) -> Worker | None:
-    """The process as torchrun started it; None where something else did."""
-    start = next(iter(recording.events(Start)), None)
-    if start is None:
-        return None
-    return worker(recording.environ, recording.host, start.parent, recording.started, recording.last)
 
 
 def _took_another(recording: Recording) -> bool:

@@ -116,12 +116,7 @@ class RecordedJob(HangAnalysis):
         poll = poll_of(places[::-1], script)
         if poll is None:
             return None
-        path = awaited_path(ranks[0], poll, self.recordings)
-        about = (
-            {"path": path.path, "made_by": path.by, "made_at": path.made, "removed": path.removed}
-            if path
-            else {}
-        )
+        about = awaited_path(ranks[0], poll, self.recordings)
         return self.tell(Polls, ranks, look=poll.look, until=poll.until, where=poll.at, **about)
 
     def gone(self, ranks: Sequence[int]) -> Cause:
@@ -264,18 +259,14 @@ def _forward_at(where: Where | None, recording: Recording) -> tuple[str, bool]:
     return (str(known[-1].wrapper), False) if known else ("0", True)
 
 
-_LAST: list[tuple[Trace, Cause | None]] = []
-"""Every check asks about the same trace, and a thousand dumps take half a second."""
-
-
 def cause_of_run(trace: Trace) -> Cause | None:
     """Why a run stands still; None where it does not, or where no rank waits in vain."""
-    if trace.snapshot is None:
-        return None
-    if not (_LAST and _LAST[0][0] is trace):
-        job = hang_analysis(trace)
-        _LAST[:] = [(trace, cause_of(job) if job else None)]
-    return _LAST[0][1]
+    return trace.once(_cause)
+
+
+def _cause(trace: Trace) -> Cause | None:
+    job = hang_analysis(trace)
+    return cause_of(job) if job else None
 
 
 def hang_analysis(trace: Trace) -> HangAnalysis | None:

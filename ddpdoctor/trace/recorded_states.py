@@ -4,16 +4,16 @@ for, and what it handles."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from ddpdoctor.blame.frames import Frame, function, is_of_script, where_of
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.place import ASYNCHRONOUS, OF_TWO, Place, PlaceKind, place_of
 from ddpdoctor.blame.rank_state import RankState
 from ddpdoctor.failures import VICTIM, says
-from ddpdoctor.model import Where
 from ddpdoctor.program import Program
 from ddpdoctor.program.handlers import Way, way_of
 from ddpdoctor.program.polls import Poll
@@ -147,27 +147,15 @@ def _message(recording: Recording) -> Collective | None:
     return replace(messages[0], peer=peers.pop() if len(peers) == 1 else None)
 
 
-@dataclass(frozen=True)
-class Awaited:
-    """The path that a rank looks at."""
-
-    path: str
-    by: int | None
-    """The rank that made it last; None where none did."""
-    made: Where | None
-    removed: bool
-    """Whether a rank has removed it since."""
-
-
-def awaited_path(rank: int, poll: Poll, recordings: Mapping[int, Recording]) -> Awaited | None:
-    """The file or folder that a rank looks at; None where its record names none."""
+def awaited_path(rank: int, poll: Poll, recordings: Mapping[int, Recording]) -> dict[str, Any]:
+    """What a :class:`Polls` tells of the file or folder that a rank looks at; nothing where its record names none."""
     own = recordings.get(rank)
     if own is None:
-        return None
+        return {}
     seen: list[PathAsked | FileEvent | FileRead] = [*own.asked, *own.files, *own.events(FileRead)]
     here = [event for event in seen if _is_in(event, poll)]
     if not here:
-        return None
+        return {}
     path = max(here, key=lambda event: event.time).path
     events = [
         (event.time + recording.clock, other, event)
@@ -178,8 +166,8 @@ def awaited_path(rank: int, poll: Poll, recordings: Mapping[int, Recording]) -> 
     last = max(events, key=lambda it: it[0], default=None)
     made = [it for it in events if it[2].action != "remove"]
     by = max(made, key=lambda it: it[0], default=None)
-    removed = last is not None and last[2].action == "remove"
-    return Awaited(path, by[1] if by else None, by[2].at if by else None, removed)
+    by_rank = {"made_by": by[1], "made_at": by[2].at} if by else {}
+    return {"path": path, "removed": last is not None and last[2].action == "remove", **by_rank}
 
 
 def _is_in(event: PathAsked | FileEvent | FileRead, poll: Poll) -> bool:

@@ -63,7 +63,7 @@ def _exits(unreached: UnreachedLines, file: File, loop: Loop) -> Iterator[Sight]
     for way in unreached.program.loops.ways_out(file, loop):
         if way.statement is not loop and not unreached.is_unreached(file.where(way.statement)):
             continue
-        conditions = way.conditions(unreached.program)
+        conditions = way.conditions
         of_process = unreached.program.loops.ends_process(file, way.statement)
         if of_process or any(it.test.asks_if_finite or is_shut(it) for it in conditions):
             continue

@@ -1,18 +1,23 @@
 """Which processes belong to one job of a launch line."""
 
-from ddpdoctor.trace.reader import Span, successive_jobs
+from ddpdoctor.trace.reader import successive_jobs
+from ddpdoctor.trace.recording import Recording
 
 
-def job(began: float, last: float, *ranks: int, host: str = "a") -> dict[tuple[str, float, int], Span]:
-    return {(host, began, rank): Span(host, rank, began + rank / 10, last) for rank in ranks}
+def process(host: str, rank: int, started: float, last: float) -> Recording:
+    return Recording(host=host, environ={"RANK": str(rank)}, started=started, last=last)
 
 
-def began(spans: dict[tuple[str, float, int], Span]) -> list[list[tuple[float, int]]]:
+def job(began: float, last: float, *ranks: int, host: str = "a") -> dict[tuple[str, float, int], Recording]:
+    return {(host, began, rank): process(host, rank, began + rank / 10, last) for rank in ranks}
+
+
+def began(spans: dict[tuple[str, float, int], Recording]) -> list[list[tuple[float, int]]]:
     return [sorted((begin, rank) for _, begin, rank in keys) for keys in successive_jobs(spans)]
 
 
 def test_a_job_of_more_ranks_begins_with_one_that_the_job_before_had_not() -> None:
-    spans = {**job(1.0, 4.0, 0, 1), ("a", 5.0, 2): Span("a", 2, 4.9, 8.0), **job(5.0, 8.0, 0, 1)}
+    spans = {**job(1.0, 4.0, 0, 1), ("a", 5.0, 2): process("a", 2, 4.9, 8.0), **job(5.0, 8.0, 0, 1)}
     assert began(spans) == [[(1.0, 0), (1.0, 1)], [(5.0, 0), (5.0, 1), (5.0, 2)]]
 
 
