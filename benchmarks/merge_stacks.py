@@ -30,8 +30,7 @@ ODD = 50
 def main() -> None:
     """Make the stacks, merge them, print the seconds."""
     sys.path.insert(0, str(ROOT))
-    from ddpdoctor.blame.frames import Frame
-    from ddpdoctor.blame.tree import lines, merge
+    from ddpdoctor.blame.frames import Frame, lines, merge
 
     ranks = _parse().ranks
     texts = [json.dumps(_stack(rank, ranks)) for rank in range(ranks)]

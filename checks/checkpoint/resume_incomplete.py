@@ -12,7 +12,7 @@ from ddpdoctor.text import ranks_do, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, by_key, by_line, on_ranks
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import files
-from ddpdoctor.trace.rank_guards import program_of
+from ddpdoctor.trace.lines import program_of
 from ddpdoctor.unreached.state import left_out
 
 KINDS = ("optimizer", "scheduler", "scaler")

@@ -9,9 +9,8 @@ from ddpdoctor.blame.causes import (
     NoPartner,
     Unseen,
 )
-from ddpdoctor.blame.frames import where_in
+from ddpdoctor.blame.frames import show, where_in
 from ddpdoctor.blame.hang_analysis import late_ranks
-from ddpdoctor.blame.tree import show
 from ddpdoctor.blame.wording import all_do, at, doing, for_seconds, others_wait, verb, who
 from ddpdoctor.check import Evidence, Finding, Judgement, NotMeasured, Passed, Source, Where, reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage

@@ -13,7 +13,7 @@ from ddpdoctor.check import Evidence, Finding, Judgement, Level, Passed, reports
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import by_state, fold_ranks, plural, quote
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.new_groups import first_difference, groups_made, out_of_order
+from ddpdoctor.trace.joint_training import first_difference, groups_made, out_of_order
 from ddpdoctor.trace.recorded_job import HangCheck
 
 _MOST_RANKS = 8

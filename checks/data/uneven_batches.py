@@ -14,6 +14,7 @@ from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import by_state, plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, TrainingStep, several
 from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.lines import program_of
 from ddpdoctor.trace.loading import (
     SharedPass,
     begun_rounds,
@@ -22,7 +23,6 @@ from ddpdoctor.trace.loading import (
     rounds_in_order,
     training_rounds,
 )
-from ddpdoctor.trace.rank_guards import program_of
 from ddpdoctor.trace.recorded_job import HangCheck
 from ddpdoctor.trace.sequence import OF_ONE_SIZE
 

@@ -11,8 +11,8 @@ from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.text import by_state, plural, quote, ranks_phrase, shorten
 from ddpdoctor.trace import Recording, Trace, by_first_line, by_key, on_each_rank
 from ddpdoctor.trace.files import ClockName, HappensBefore, is_named, is_of_training, named_by_clocks
+from ddpdoctor.trace.lines import is_for_some_ranks
 from ddpdoctor.trace.raised import last_line, raised_as
-from ddpdoctor.trace.rank_guards import is_for_some_ranks
 from ddpdoctor.unreached.files import files_written_by_all
 
 _RACING = {"write": "wrote", "extract": "extracted"}

@@ -5,7 +5,7 @@ from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Recording, Trace
-from ddpdoctor.trace.new_groups import store_place
+from ddpdoctor.trace.joint_training import store_place
 
 _CLOSED = r"RendezvousClosedError|rendezvous .{0,80}(?:has been|is) closed"
 _TOO_MANY = (

@@ -1,7 +1,7 @@
 import ipaddress
 from collections.abc import Iterator
 
-from ddpdoctor.blame.tree import show
+from ddpdoctor.blame.frames import show
 from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Role
 from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.host import Host
@@ -9,7 +9,7 @@ from ddpdoctor.logs.log import Log, Reason, log_fields
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import quote, ranks_phrase, show_value
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.new_groups import joined_with, store_place
+from ddpdoctor.trace.joint_training import joined_with, store_place
 
 _CLIENTS = r"Timed out after .{1,40} waiting for clients\. (?P<came>\d+)/(?P<all>\d+) clients joined"
 _BARRIER = (

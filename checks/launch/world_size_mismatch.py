@@ -5,7 +5,7 @@ from ddpdoctor.failures import Message
 from ddpdoctor.recorder.patches.calls import VariableSet
 from ddpdoctor.text import ranks_phrase, show_value
 from ddpdoctor.trace import Recording, Trace
-from ddpdoctor.trace.new_groups import joined_with
+from ddpdoctor.trace.joint_training import joined_with
 
 _ADDRESS = ("MASTER_ADDR", "MASTER_PORT")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")

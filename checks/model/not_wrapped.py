@@ -1,7 +1,7 @@
 from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace, made_at, on_each_rank, shown_at
-from ddpdoctor.trace.rank_guards import program_of
+from ddpdoctor.trace.lines import program_of
 from ddpdoctor.trace.sync import Group, Update, differing, elements, replicas, updates, weights_are_made_equal
 
 _DEVICES = ("torch.cuda.", "torch.accelerator.", "torch.backends.")

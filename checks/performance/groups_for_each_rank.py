@@ -3,7 +3,7 @@ from collections import Counter
 from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Trace, grouped, on_each_rank
-from ddpdoctor.trace.new_groups import groups_made
+from ddpdoctor.trace.joint_training import groups_made
 
 ENOUGH = 32
 """Ranks from which it matters."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ddpdoctor.blame.causes import Cause
-from ddpdoctor.blame.frames import Frame, is_of_script
+from ddpdoctor.blame.frames import Frame, Node, is_of_script, merge
 from ddpdoctor.blame.hang_analysis import HangAnalysis
 from ddpdoctor.blame.rank_state import RankState
-from ddpdoctor.blame.tree import Node, merge
 from ddpdoctor.blame.wording import all_do, doing, who
 from ddpdoctor.figures import Figure, Section, StackFrame, Stacks, Waiter, WaitsFor
 from ddpdoctor.text import plural, ranks_phrase

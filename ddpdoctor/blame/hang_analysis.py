@@ -20,12 +20,10 @@ from ddpdoctor.blame.causes import (
     Unseen,
     WorksAlone,
 )
-from ddpdoctor.blame.frames import Frame
-from ddpdoctor.blame.graph import WaitGraph
+from ddpdoctor.blame.frames import Frame, show
 from ddpdoctor.blame.hang_snapshot import HangSnapshot, SampledProcess
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
-from ddpdoctor.blame.rank_state import RankState
-from ddpdoctor.blame.tree import show
+from ddpdoctor.blame.rank_state import RankState, WaitGraph
 from ddpdoctor.blame.wording import doing, place_phrase
 from ddpdoctor.model import Confidence, Evidence
 from ddpdoctor.text import by_state, shorten

@@ -21,8 +21,7 @@ from ddpdoctor.cli.options import CheckOptions, FixOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
 from ddpdoctor.files import in_place_of
-from ddpdoctor.fix.changed_copy import ChangedCopy
-from ddpdoctor.fix.write import Refused, why_not_restorable, write_all
+from ddpdoctor.fix.changed_copy import ChangedCopy, Refused, why_not_restorable, write_all
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import began_at, is_as_it_ran, read_job, read_trace, working_directory
 from ddpdoctor.job.run import JobRun, RunPolicy, replay

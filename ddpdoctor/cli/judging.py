@@ -22,8 +22,8 @@ from ddpdoctor.model import Report, Source, Where
 from ddpdoctor.program import Program
 from ddpdoctor.text import listing, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.lines import program_of
 from ddpdoctor.trace.not_reached import reached_lines
-from ddpdoctor.trace.rank_guards import program_of
 from ddpdoctor.unreached.lines import UnreachedLines
 
 

@@ -16,6 +16,7 @@ from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.launch import Imagined
 from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.text import shorten
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import (
     by_first_line,
     by_key,
@@ -32,7 +33,6 @@ from ddpdoctor.trace.instances import (
 )
 from ddpdoctor.trace.joint_training import without_own_training
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from ddpdoctor.trace.written import WouldWrite
 
 __all__ = (

@@ -10,7 +10,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.program import Expression, Program
 from ddpdoctor.program.known import LOADERS
 from ddpdoctor.recorder.events.training import Collective
-from ddpdoctor.trace.rank_guards import program_of
+from ddpdoctor.trace.lines import program_of
 from ddpdoctor.trace.recording import Recording
 
 

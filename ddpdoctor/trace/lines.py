@@ -1,15 +1,17 @@
-"""Which lines ranks reached, in which step, and at which condition they took different branches. Facts only."""
+"""Which lines ranks reached, in which step, at which condition they took different branches, and whether only some
+ranks are meant to come to a line: by what ranks did, or else by the text of the program."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ddpdoctor.blame.frames import from_here
 from ddpdoctor.model import Evidence, Where
+from ddpdoctor.program import Program
 from ddpdoctor.recorder.events.lines import RETURNED, Called, Code, Decided, Plain, Reached
 from ddpdoctor.text import by_state
 from ddpdoctor.trace.record import Record
@@ -286,8 +288,11 @@ class JobLines:
 
     # Lines that some ranks never reach.
 
-    def guard(self, where: Where) -> Guard | None:
-        """The condition in front of a line, in its function, that keeps some ranks from it; None where all reach it."""
+    def guard(self, where: Where) -> tuple[Parting, bool | None] | None:
+        """The condition in front of a line, in its function, that keeps some ranks from it; None where all reach it.
+
+        With it, whether each rank took the same branch whenever it came there; None where ranks came there too seldom.
+        """
         ranks = self.ranks_reaching(where)
         others = set(self.ranks) - ranks
         if not ranks or not others:
@@ -303,7 +308,8 @@ class JobLines:
         if not near:
             return None
         at = max(near, key=lambda it: it.line or 0)
-        return Guard(found[at][0], len(found[at]), self._always(found[at][0]))
+        parting, always = found[at][0], self._always(found[at][0])
+        return parting, always if len(found[at]) >= _OFTEN or not always else None
 
     def _always(self, parting: Parting) -> bool:
         """Whether a rank that comes to a condition takes the same branch each time, as these ranks do."""
@@ -334,16 +340,65 @@ class JobLines:
         return {file: frozenset(reached) for file, reached in lines.items()}
 
 
-@dataclass(frozen=True)
-class Guard:
-    """A condition that keeps some ranks from a line."""
-
-    parting: Parting
-    times: int
-    """The steps in which ranks parted there."""
-    always: bool
-    """Whether each rank took the same branch whenever it came there."""
-
-
 def _place(parting: Parting) -> tuple[str, int]:
     return parting.function.file, parting.line
+
+
+_OFTEN = 2
+"""Steps in which ranks part at a condition each time, each the same way, before it is one on the rank."""
+
+
+def is_for_some_ranks(where: Where | None, recordings: Mapping[int, Recording]) -> bool:
+    """Whether a line stands under a condition on the rank, or is only led to by a call that does."""
+    return where is not None and (
+        _is_guarded(where, recordings) or guarded_call(where, recordings) is not None
+    )
+
+
+def guarded_call(where: Where | None, recordings: Mapping[int, Recording]) -> Where | None:
+    """The call under a condition on the rank that leads to a line which itself is under none.
+
+    None where the line is under one, and where several such calls lead to it, or none.
+    """
+    job, visited = JobLines.of(recordings), set[Where]()
+    while where is not None and where not in visited:
+        if _is_guarded(where, recordings):
+            return None
+        visited.add(where)
+        calls = _calls(where, job, recordings)
+        guarded = [call for call in calls if _is_guarded(call, recordings)]
+        if len(guarded) == 1:
+            return guarded[0]
+        if guarded or len(calls) != 1:
+            return None
+        where = calls[0]
+    return None
+
+
+def decision(where: Where | None, recordings: Mapping[int, Recording]) -> tuple[Evidence, ...]:
+    """What the condition in front of a line looked at on each rank, where it kept some ranks from it."""
+    job = JobLines.of(recordings)
+    guard = job.guard(where) if job is not None and where is not None else None
+    return guard[0].evidence() if guard is not None else ()
+
+
+def _calls(where: Where, job: JobLines | None, recordings: Mapping[int, Recording]) -> list[Where]:
+    """The lines that call the function of a line: those that led to it, where that was recorded."""
+    led = {(it.file, it.line): replace(it, columns=None) for it in job.leading_calls(where)} if job else {}
+    return list(led.values()) or program_of(where, recordings).callers(where)
+
+
+def _is_guarded(where: Where, recordings: Mapping[int, Recording]) -> bool:
+    job = JobLines.of(recordings)
+    if job is not None and (reaching := job.ranks_reaching(where)):
+        if len(reaching) == len(job.ranks):
+            return False
+        guard = job.guard(where)
+        if guard is not None and guard[1] is not None:
+            return guard[1]
+    return program_of(where, recordings).guard(where) is not None
+
+
+def program_of(where: Where, recordings: Mapping[int, Recording]) -> Program:
+    """The program of a job, or the one that a line's file is of where the job's does not have it."""
+    return Program.holding(where, next((it.script for it in recordings.values() if it.script), ""))

@@ -17,9 +17,9 @@ from ddpdoctor.model import Where
 from ddpdoctor.program import Condition, Expression, Origin, Program, WayOut
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.recorder.operations import gives_all
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.loop_exits import last_update, loops_of
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _SAME = 1e-3

@@ -10,10 +10,9 @@ from ddpdoctor.model import Where
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.program.loops import Loops
 from ddpdoctor.recorder.events.training import Collective, Forward
-from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.data import Pass, TrainingStep
 from ddpdoctor.trace.lines import JobLines, Parting
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 
 Places = Mapping[int, Where | None]
 """Where ranks were seen to be, besides what their records tell."""

@@ -10,8 +10,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.program.files import FUNCTIONS, File, lines, name_of_scope
 from ddpdoctor.program.program import Program
 from ddpdoctor.recorder import operations
-from ddpdoctor.trace.lines import JobLines
-from ddpdoctor.trace.rank_guards import program_of
+from ddpdoctor.trace.lines import JobLines, program_of
 from ddpdoctor.trace.recording import Recording
 
 KINDS: Mapping[str, tuple[str, ...]] = {

@@ -26,7 +26,9 @@ from ddpdoctor.program.polls import poll_of
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import by_state, shorten
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import by_value
+from ddpdoctor.trace.joint_training import first_difference, groups_made, made_alone, out_of_order
 from ddpdoctor.trace.loop_exits import (
     backward_left_out,
     last_pass,
@@ -35,11 +37,9 @@ from ddpdoctor.trace.loop_exits import (
     out_of_batches,
     skippers,
 )
-from ddpdoctor.trace.new_groups import first_difference, groups_made, made_alone, out_of_order
 from ddpdoctor.trace.recorded_states import awaited_path, ends_its_work, rank_states
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, divergence, mismatch
-from ddpdoctor.trace.training import TrainingStep
 
 _AS_POINT = {PlaceKind.BACKWARD: "backward", PlaceKind.FORWARD: "forward", PlaceKind.DESTROY: "left"}
 

@@ -18,10 +18,9 @@ from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Ra
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
 from ddpdoctor.recorder.events.updates import Exact, Optimizer, OptimizerStep
 from ddpdoctor.text import uncoloured
-from ddpdoctor.trace.data import Pass, Split, passes_of, splits_of
+from ddpdoctor.trace.data import Pass, Split, TrainingStep, passes_of, splits_of, steps_of
 from ddpdoctor.trace.lines import RankLines, lines_of
 from ddpdoctor.trace.record import E, Record, is_missing
-from ddpdoctor.trace.training import TrainingStep, steps_of
 
 Identity: TypeAlias = tuple[object, ...]
 """Of an optimizer: the same on every rank that has it."""

@@ -19,8 +19,8 @@ from ddpdoctor.text import by_state
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.gloo import aborted_calls
 from ddpdoctor.trace.instances import line_of
+from ddpdoctor.trace.lines import decision, guarded_call, is_for_some_ranks
 from ddpdoctor.trace.loop_exits import loops_of
-from ddpdoctor.trace.rank_guards import decision, guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 
 OF_ONE_SIZE = tuple(operation.name for operation in OPERATIONS if operation.one_size)

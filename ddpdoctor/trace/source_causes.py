@@ -10,7 +10,7 @@ from ddpdoctor.program import Expression, Program
 from ddpdoctor.program.files import FUNCTIONS, own_nodes
 from ddpdoctor.program.files import name_called as called_name
 from ddpdoctor.program.known import GATHERING, gathers, is_schedule, parametrizes
-from ddpdoctor.trace.rank_guards import guarded_call, is_for_some_ranks
+from ddpdoctor.trace.lines import guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 
 _OF_ALL = ("range", "enumerate", "zip", "reversed", "items", "values", "keys", "children", "modules")

@@ -16,9 +16,9 @@ from ddpdoctor.check import NotMeasured
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import LineTimes
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 
 WARM_UP = 2
 """Training steps at the beginning of a run that say nothing of the pace."""

@@ -19,11 +19,11 @@ from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wr
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import grouped, of_model, on_each_rank
 from ddpdoctor.trace.joint_training import averaging_group, train_one_model, training_steps
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.source_causes import is_of_weights
-from ddpdoctor.trace.training import TrainingStep
 
 Group = Mapping[int, Recording]
 """The ranks that hold replicas of one model, and what was recorded of each."""

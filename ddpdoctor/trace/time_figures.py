@@ -18,11 +18,11 @@ from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.text import duration
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.loop_exits import open_call
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.stragglers import own_time, paced_steps
-from ddpdoctor.trace.training import TrainingStep
 
 LEGEND = (
     (Tone.WORK, "training: forward, backward, optimizer"),

@@ -10,11 +10,11 @@ from ddpdoctor.check import NotMeasured
 from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Strips, Tone, cells
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, Update, differing, replicas, updates
-from ddpdoctor.trace.training import TrainingStep
 
 _SOME_STEPS = "Of the steps in which replicas were compared."
 MOST_PARAMETERS, MOST_UPDATES, MOST_POINTS = 24, 60, 400

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.files import StateLoad
 from ddpdoctor.recorder.events.training import Collective, ForwardWeights, GradientCall, Wrapper
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import (
@@ -20,7 +21,6 @@ from ddpdoctor.trace.sync import (
     updates,
     weights_are_made_equal,
 )
-from ddpdoctor.trace.training import TrainingStep
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
-from ddpdoctor.blame.frames import Frame, parse_faulthandler
+from ddpdoctor.blame.frames import Frame, lines, merge, parse_faulthandler
 from ddpdoctor.blame.hang_analysis import late_ranks
-from ddpdoctor.blame.tree import lines, merge
 
 MAIN, TRAIN = Frame("main", "train.py", 40), Frame("step", "train.py", 12)
 WAIT = Frame("all_reduce", "/site-packages/torch/distributed/distributed_c10d.py", 2900)

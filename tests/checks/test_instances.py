@@ -12,9 +12,9 @@ from ddpdoctor.recorder.events.files import FileEvent, Load, LogWriter, Save
 from ddpdoctor.recorder.events.training import Parameter
 from ddpdoctor.silence import Silencer
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from tests.support.logs import explained, raised
 from tests.support.recordings import recorded, replace, where
 

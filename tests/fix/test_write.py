@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ddpdoctor.fix.write import Refused, write_all
+from ddpdoctor.fix.changed_copy import Refused, write_all
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def killed(folder, at):
     code = f"""
 import os, signal, tempfile
 from pathlib import Path
-from ddpdoctor.fix.write import write_all
+from ddpdoctor.fix.changed_copy import write_all
 
 left = [{at}]
 

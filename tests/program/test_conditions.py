@@ -9,7 +9,7 @@ import pytest
 
 from ddpdoctor.model import Where
 from ddpdoctor.program import Origin, Program
-from ddpdoctor.trace.rank_guards import guarded_call, is_for_some_ranks
+from ddpdoctor.trace.lines import guarded_call, is_for_some_ranks
 from ddpdoctor.trace.recording import Recording
 
 HEAD = "import os, sys\nimport torch.distributed as dist\nrank = dist.get_rank()\n"

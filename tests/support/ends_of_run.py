@@ -9,8 +9,8 @@ from ddpdoctor.model import Judgement
 from ddpdoctor.recorder.events.process import Exit, Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import check
 from tests.support.recordings import recorded, replace, where
 from tests.support.traces import CLOSED_BY_PEER

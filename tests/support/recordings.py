@@ -12,10 +12,9 @@ from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.recorder.events.training import Backward, Forward, Parameter, Wrapper
 from ddpdoctor.recorder.events.updates import Optimizer, OptimizerStep
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.data import Pass
+from ddpdoctor.trace.data import Pass, TrainingStep
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Events, Recording
-from ddpdoctor.trace.training import TrainingStep
 
 KEYS = ("weight", "bias")
 KINDS = {name: field.kind for name, field in vars(Recording).items() if isinstance(field, Events)} | {

@@ -8,8 +8,8 @@ from ddpdoctor.recorder.events.process import Exit, Raised
 from ddpdoctor.recorder.events.training import Backward, Forward
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from tests.support.recordings import KEYS, recorded, recording, replace, where
 
 LINE_OF_FORWARD, LINE_OF_BACKWARD, LINE_OF_UPDATE = 48, 49, 50

@@ -18,8 +18,8 @@ from ddpdoctor.redact import clean
 from ddpdoctor.report import Format
 from ddpdoctor.report.html import render
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.figures import sections
-from ddpdoctor.trace.training import TrainingStep
 from tests.report.sample import EVERYTHING
 from tests.support.flight import ring, waiting, write_job
 from tests.support.hangs import backward, collective, hung, queue, snapshot

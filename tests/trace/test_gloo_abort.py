@@ -4,9 +4,9 @@ import pytest
 
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Parameter, Wrapper
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.gloo import aborted_calls
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from tests.support.recordings import recorded, recording, replace, where
 
 

@@ -74,14 +74,14 @@ def test_a_line_that_one_rank_reaches_each_time_is_kept_from_the_others() -> Non
     job = _job(_recording([{0: ALL | {5}}] * 3), _recording([{0: ALL}] * 3))
     guard = job.guard(_at(5))
     assert guard is not None
-    assert (guard.parting.at, guard.times, guard.always) == (_at(4), 3, True)
+    assert (guard[0].at, guard[1]) == (_at(4), True)
 
 
 def test_a_condition_on_data_that_one_rank_alone_met_is_no_guard() -> None:
     job = _job(_recording([{0: ALL | {5}}, {0: ALL}]), _recording([{0: ALL}, {0: ALL}]))
     guard = job.guard(_at(5))
     assert guard is not None
-    assert not guard.always
+    assert guard[1] is False
 
 
 def test_no_rank_is_kept_from_a_line_that_it_did_not_come_to() -> None:

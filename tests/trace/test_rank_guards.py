@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.model import Where
-from ddpdoctor.trace.rank_guards import guarded_call, is_for_some_ranks
+from ddpdoctor.trace.lines import guarded_call, is_for_some_ranks
 from tests.recorder.scripts import recordings, run
 
 SCRIPT = """

@@ -9,8 +9,8 @@ from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.model import Level, Source, Where
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from tests.support.diagnosis import Diagnosis, diagnosis_of
 from tests.support.hangs import backward, collective, forward, hung, queue, script, snapshot
 from tests.support.judging import only_finding, passed, skipped

@@ -2,8 +2,8 @@
 
 from ddpdoctor.recorder.events.training import Backward, Collective, DetailedStep, Forward, Progress
 from ddpdoctor.recorder.events.updates import OptimizerStep, SchedulerStep
+from ddpdoctor.trace.data import steps_of
 from ddpdoctor.trace.record import Record
-from ddpdoctor.trace.training import steps_of
 
 
 def forward(time):

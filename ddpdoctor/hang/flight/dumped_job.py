@@ -26,11 +26,10 @@ from ddpdoctor.blame.causes import (
 )
 from ddpdoctor.blame.dump import Dump, Entry
 from ddpdoctor.blame.frames import is_of_script, where_of
-from ddpdoctor.blame.graph import End, Meeting, WaitGraph
 from ddpdoctor.blame.hang_analysis import HangAnalysis
 from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.blame.place import Place, PlaceKind
-from ddpdoctor.blame.rank_state import RankState
+from ddpdoctor.blame.rank_state import End, Meeting, RankState, WaitGraph
 from ddpdoctor.blame.wording import at
 from ddpdoctor.hang.flight.dumped_groups import ProcessGroup, process_groups_of
 from ddpdoctor.hang.flight.mismatch import FirstMismatch, call_phrase, differ, first_mismatch

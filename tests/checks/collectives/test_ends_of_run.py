@@ -9,10 +9,10 @@ from ddpdoctor.model import Level, Passed, Where
 from ddpdoctor.recorder.events.lines import Code, Reached
 from ddpdoctor.recorder.events.process import Exit, GroupEvent
 from ddpdoctor.recorder.events.training import Backward
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.gloo import forgive
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from tests.support.ends_of_run import (
     ALONE,
     DECIDED,

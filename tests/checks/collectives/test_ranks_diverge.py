@@ -9,8 +9,8 @@ import pytest
 from ddpdoctor.model import Passed, Where
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from tests.support.ends_of_run import (
     ALONE,
     DECIDED,

@@ -10,9 +10,9 @@ from ddpdoctor.recorder.events.files import FileEvent, LogWriter, PathAsked, Sav
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
-from ddpdoctor.trace.training import TrainingStep
 from tests.support.judging import ask, check
 from tests.support.recordings import recorded, replace, where
 

@@ -5,7 +5,7 @@ import pytest
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.training import Collective, Parameter, Wrapper
 from ddpdoctor.recorder.events.updates import Optimizer
-from ddpdoctor.trace.training import TrainingStep
+from ddpdoctor.trace.data import TrainingStep
 from tests.support.judging import ask, only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import (

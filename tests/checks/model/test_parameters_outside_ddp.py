@@ -3,7 +3,7 @@ import pytest
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.events.updates import Optimizer, OptimizerStep
-from ddpdoctor.trace.training import TrainingStep
+from ddpdoctor.trace.data import TrainingStep
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recorded, replace, where
 from tests.support.training import LINE_OF_UPDATE, with_update
