@@ -16,10 +16,9 @@ from contextlib import suppress
 from typing import Any
 
 from .iterated import OpenPass
-from .patches.backward import sequence_number
 from .rehearse.simulated_hosts import HOST, ImaginedJob
 from .session import Session
-from .training import TrainingPart
+from .training import TrainingPart, sequence_number
 
 _PASS_SECONDS = 1.0
 """For other ranks to show that they are in the same pass; they are a batch behind at most."""

@@ -282,6 +282,14 @@ def _own_memory() -> int:
     return (resident - shared) * mmap.PAGESIZE
 
 
+def sequence_number(group: Any) -> int | None:
+    """How many collectives a process group has issued; None where its backend does not count."""
+    try:
+        return int(group._get_sequence_number_for_group())
+    except (RuntimeError, AttributeError, TypeError):
+        return None
+
+
 def parameters_of(optimizer: Any) -> Iterator[Any]:
     """The parameters of all its groups."""
     return (parameter for group in optimizer.param_groups for parameter in group["params"])

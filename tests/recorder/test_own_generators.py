@@ -8,7 +8,7 @@ import pytest
 
 from ddpdoctor.recorder import randomness
 from ddpdoctor.recorder.events.data import Worker
-from ddpdoctor.recorder.patches.workers import _Worker
+from ddpdoctor.recorder.patches.loaders import _Worker
 
 TORCH: Any = SimpleNamespace(Generator=SimpleNamespace)
 

@@ -14,11 +14,11 @@ from typing import Any
 
 from ..digest import is_plain, sample, text, unseen
 from ..events.training import Backward, GradientCall, MeanLoss
-from ..hooked import Hooked
 from ..patch import IN_FULL, Args, Kwargs, guarded, leave_out, watch
 from ..session import Session
-from ..training import Training, TrainingPart, Wrapper, is_digested
+from ..training import Training, TrainingPart, Wrapper, is_digested, sequence_number
 from ..where import Where
+from .ddp import Hooked
 from .losses import divisors, factors_of_means, scale_means
 from .scaler import Scalers
 
@@ -142,14 +142,6 @@ def _numbers(training: Training, wrappers: list[tuple[Wrapper, Any]]) -> dict[in
         groups[-1] = dist.group.WORLD
     read = {key: (group, sequence_number(group)) for key, group in groups.items()}
     return {key: (group, number) for key, (group, number) in read.items() if number is not None}
-
-
-def sequence_number(group: Any) -> int | None:
-    """How many collectives a process group has issued; None where its backend does not count."""
-    try:
-        return int(group._get_sequence_number_for_group())
-    except (RuntimeError, AttributeError, TypeError):
-        return None
 
 
 def _issued(

@@ -10,22 +10,27 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
+from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
 from ..digest import is_plain, unseen
 from ..events.training import Collective
 from ..operations import BY_NAME, Kind, names
-from ..patch import guarded, leave_out
+from ..patch import IN_FULL, Args, Kwargs, Make, guarded, watch
 from ..session import Session
-from ..training import TrainingPart
+from ..training import TrainingPart, sequence_number
 from ..where import Where
-from .backward import sequence_number
 
 _RECORDER = f"{__name__.partition('.patches.')[0]}."
-_MODULES = ("torch.distributed.distributed_c10d", "torch.distributed")
-_DIFFERENTIABLE = "torch.distributed.nn.functional"
-_FUNCTIONAL = "torch.distributed._functional_collectives"
+_PLACES = (
+    (("torch.distributed.distributed_c10d", "torch.distributed"), "core", False),
+    (("torch.distributed.nn.functional", "torch.distributed.nn"), "nn", True),
+    (("torch.distributed._functional_collectives",), "functional", False),
+)
+"""Modules that have functions, which ones in the table of operations, and whether gradients pass through them."""
+_REDUCERS = ("torch.nn.parallel.", "torch.distributed.algorithms.ddp_comm_hooks")
 _TENSORS = ("tensor", "input_tensor", "input", "tensors", "input_list", "gather_list", "obj", "object_list")
 _PEERS = ("src", "dst", "group_src", "group_dst")
 _MOST = 20_000
@@ -43,13 +48,12 @@ _FEWEST = 2
 class _OpenCollective:
     """A collective that is under way."""
 
-    __slots__ = ("at", "began", "event", "group", "id", "idle", "name", "number", "waits")
+    __slots__ = ("event", "group", "idle", "is_told", "waits")
 
-    def __init__(self, name: str, group: Any, at: Where | None, number: int, id: int) -> None:
-        self.name, self.group, self.at, self.number, self.id = name, group, at, number, id
-        self.began = time.monotonic()
-        self.event: Collective | None = None
-        """What is written down of it."""
+    def __init__(self, event: Collective, group: Any) -> None:
+        self.event, self.group = event, group
+        self.is_told = False
+        """Whether its end is written down."""
         self.waits, self.idle = False, 0.0
 
 
@@ -79,33 +83,34 @@ class _Collectives(TrainingPart):
         counted = int(BY_NAME[name].kind is not Kind.PAIR)
         number = self.numbers[id(group)] = self.numbers.get(id(group), -1) + counted
         self.depth += 1
-        call = self.open = _OpenCollective(
-            name, group, self.session.here(), number, self.training.collectives
-        )
-        if self._is_told(call.at, name):
-            call.event = self._event(call, self._look(name, args, kwargs, differentiable))
-            if self.lines[call.at, name][0] == 1:
-                # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
-                self.session.event(call.event, now=True)
-            call.began = time.monotonic()
+        at, began = self.session.here(), time.monotonic()
+        event = Collective(began, at, name, number=number, ended=False, id=self.training.collectives)
+        call = self.open = _OpenCollective(event, group)
+        if self._is_told(at, name):
+            event.differentiable = differentiable
+            self._look(event, args, kwargs)
+            # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
+            self._describe(call)
+            if self.lines[at, name][0] == 1:
+                self.session.event(event, now=True)
+            event.time = time.monotonic()
         call.idle = self.training.waits.idle()
         call.waits = self.training.waits.begin()
         return call
 
-    def _event(self, call: _OpenCollective, fields: dict[str, Any]) -> Collective:
-        members = None if call.group is None else self.torch.distributed.get_process_group_ranks(call.group)
-        group = None if members is None else tuple(members)
-        about = {"number": call.number, "ended": False, "id": call.id, **fields}
-        if group is not None:
-            about["group_name"] = getattr(call.group, "group_name", "")
-        return Collective(call.began, call.at, call.name, group, **about)
+    def _describe(self, call: _OpenCollective) -> None:
+        """Say over which group it is, since it is to be written down."""
+        call.is_told = True
+        if call.group is not None:
+            call.event.group = tuple(self.torch.distributed.get_process_group_ranks(call.group))
+            call.event.group_name = getattr(call.group, "group_name", "")
 
     def tell_open(self) -> None:
         """Write down a collective that takes long: where the job stands still, it is the one that does not end."""
         call = self.open
-        if call is not None and time.monotonic() - call.began > _LONG:
+        if call is not None and time.monotonic() - call.event.time > _LONG:
             self.open = None
-            call.event = call.event or self._event(call, {})  # its end has to be told as well
+            self._describe(call)  # its end has to be told as well
             self.session.event(call.event)
 
     def _is_told(self, at: Where | None, name: str) -> bool:
@@ -117,23 +122,22 @@ class _Collectives(TrainingPart):
         often = line[0] > _MOST_OF_LINE and now - last < _SELDOM
         return self.written < _MOST and (not often or (self.session.detailed and self.session.steps > 0))
 
-    def _look(self, name: str, args: Any, kwargs: Any, differentiable: bool) -> dict[str, Any]:
-        tensor = self._given(name, args, kwargs)
-        fields: dict[str, Any] = {"differentiable": differentiable}
+    def _look(self, event: Collective, args: Any, kwargs: Any) -> None:
+        operation, tensor = BY_NAME[event.operation], self._given(event.operation, args, kwargs)
         peer = next((kwargs[key] for key in _PEERS if key in kwargs), None)
-        if peer is None and BY_NAME[name].peer:
+        if peer is None and operation.peer:
             peer = args[1] if len(args) > 1 else None
-        if isinstance(peer, int):
-            fields["peer"] = peer
-        if BY_NAME[name].reduces:
-            fields["reduce"] = self._operation(args, kwargs)
+        event.peer = peer if isinstance(peer, int) else None
+        event.reduce = self._operation(args, kwargs) if operation.reduces else None
         if tensor is not None:
-            fields |= {"shape": tuple(tensor.shape), "dtype": str(tensor.dtype).replace("torch.", "")}
-            fields |= self._look_at(tensor)
-            if "gather" in name and tensor.requires_grad and not self._is_in_function():
-                fields["requires_grad"] = True  # under no_grad, too
-            self._note_gathered(name, tensor, kwargs)
-        return fields
+            event.shape, event.dtype = tuple(tensor.shape), str(tensor.dtype).replace("torch.", "")
+            self._look_at(event, tensor)
+            if "gather" in event.operation and tensor.requires_grad:
+                # Under no_grad, too.
+                event.requires_grad = event.requires_grad or not self._is_in_function()
+                if tensor.dim():
+                    size = self.torch.distributed.get_world_size(kwargs.get("group"))
+                    self.training.gathered.add(int(tensor.shape[0]) * size)
 
     def _given(self, name: str, args: Any, kwargs: Any) -> Any:
         """The tensor that the rank gives."""
@@ -145,53 +149,45 @@ class _Collectives(TrainingPart):
                 return first
         return None
 
-    def _look_at(self, tensor: Any) -> dict[str, Any]:
+    def _look_at(self, event: Collective, tensor: Any) -> None:
         """Whether it carries a gradient, or is one, or is a parameter."""
-        fields: dict[str, Any] = {}
-        if tensor.requires_grad and self.torch.is_grad_enabled():
-            fields["requires_grad"] = True
-        parameter, what = self._parameter(tensor)
-        if parameter is None:
-            return fields
-        fields[what] = self._key(parameter)
-        if what == "gradient_of":
+        event.requires_grad = bool(tensor.requires_grad and self.torch.is_grad_enabled())
+        parameter, is_gradient = self._parameter(tensor)
+        if parameter is not None and is_gradient:
+            event.gradient_of = self._key(parameter)
             self.training.exchanged[id(parameter)] = parameter
             with unseen(self.torch):
-                fields["norm"] = float(parameter.grad.norm())
-        return fields
+                event.norm = float(parameter.grad.norm())
+        elif parameter is not None:
+            event.weight_of = self._key(parameter)
 
     def _is_in_function(self) -> bool:
         """Whether an autograd.Function calls it, whose own backward may bring the gradient."""
-        if self.torch.is_grad_enabled():
-            return False
         apply = self.torch.autograd.Function.apply.__code__
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code is not apply:
-            frame = frame.f_back
-        return frame is not None
+        return not self.torch.is_grad_enabled() and any(
+            frame.f_code is apply for frame, _ in walk_stack(sys._getframe(1))
+        )
 
-    def _parameter(self, tensor: Any) -> tuple[Any, str]:
-        """The parameter whose memory, or whose gradient's, this is, or of which it begins with a copy."""
+    def _parameter(self, tensor: Any) -> tuple[Any, bool]:
+        """The parameter whose memory this is, or of which it begins with a copy; and whether it is the gradient's."""
         if not is_plain(self.torch, tensor) or not tensor.numel():
-            return None, ""
+            return None, False
         address, size = tensor.data_ptr(), tensor.numel()
-        plain = [known for known in self._parameters() if is_plain(self.torch, known)]
+        known = (*self.training.held(), *self.training.wrapped())
+        plain = [parameter for parameter in known if is_plain(self.torch, parameter)]
         for parameter in plain:
             if parameter.numel() != size:
                 continue
             if parameter.data_ptr() == address:
-                return parameter, "weight_of"
+                return parameter, False
             if parameter.grad is not None and parameter.grad.data_ptr() == address:
-                return parameter, "gradient_of"
+                return parameter, True
         if tensor.dim() != 1:
-            return None, ""
-        flat = first_gradient_inside(self.torch, tensor, plain)
+            return None, False
+        flat = _first_inside(self.torch, tensor, [(p, p.grad) for p in plain if p.grad is not None])
         if flat is not None:
-            return flat, "gradient_of"
-        return first_weight_inside(self.torch, tensor, plain), "weight_of"
-
-    def _parameters(self) -> list[Any]:
-        return [*self.training.held(), *self.training.wrapped()]
+            return flat, True
+        return _first_inside(self.torch, tensor, [(p, p) for p in plain]), False
 
     def _key(self, parameter: Any) -> str | None:
         keys = self.training.keys
@@ -201,12 +197,6 @@ class _Collectives(TrainingPart):
                 if any(parameter is member for group in groups for member in group):
                     keys.of_groups(groups)
         return keys.get(parameter)
-
-    def _note_gathered(self, name: str, tensor: Any, kwargs: Any) -> None:
-        if "gather" not in name or not tensor.requires_grad or not tensor.dim():
-            return
-        size = self.torch.distributed.get_world_size(kwargs.get("group"))
-        self.training.gathered.add(int(tensor.shape[0]) * size)
 
     def _operation(self, args: Any, kwargs: Any) -> str:
         given = [value for value in args if type(value).__name__ in ("ReduceOp", "RedOpType")]
@@ -227,17 +217,17 @@ class _Collectives(TrainingPart):
         self.open = None
         if call.waits:
             self.training.waits.end()
-        seconds = time.monotonic() - call.began
-        self.training.spend("collective", seconds, call.idle)
         event = call.event
-        if event is not None:
+        seconds = time.monotonic() - event.time
+        self.training.spend("collective", seconds, call.idle)
+        if call.is_told:
             self.written += 1
-            event.time, event.seconds, event.ended = call.began, round(seconds, 6), True
+            event.seconds, event.ended = round(seconds, 6), True
             self.session.event(event)
 
     def before_own(self, args: Any, kwargs: Any, caller: FrameType) -> Any:
         """A call inside a backward that is not the reducer's: what it adds to its group's number is taken off."""
-        if self.counts_own or self.training.in_backward == 0 or not self.session.detailed:
+        if self.counts_own or not self.session.detailed:
             return None
         if self._is_reducers(caller):
             return None
@@ -255,17 +245,11 @@ class _Collectives(TrainingPart):
             self.training.own_collectives[id(group)] += now - number
 
     def _is_reducers(self, caller: FrameType) -> bool:
-        frame: FrameType | None = caller
-        for _ in range(20):
-            if frame is None:
-                return False
-            module = str(frame.f_globals.get("__name__", ""))
-            if module.startswith(("torch.nn.parallel.", "torch.distributed.algorithms.ddp_comm_hooks")):
-                return True
-            if frame.f_code in self.training.hooks:
-                return True
-            frame = frame.f_back
-        return False
+        return any(
+            frame.f_code in self.training.hooks
+            or str(frame.f_globals.get("__name__", "")).startswith(_REDUCERS)
+            for frame, _ in islice(walk_stack(caller), 20)
+        )
 
 
 def _is_scripts(caller: FrameType) -> bool:
@@ -278,76 +262,49 @@ def _is_scripts(caller: FrameType) -> bool:
 
 
 def install(session: Session) -> None:
-    """Watch torch.distributed's functions, and torch.distributed.nn's once the script imports them."""
-    if not session.torch.distributed.is_available():
-        return
-    collectives = _Collectives(session)
-    for name in names("core"):
-        session.patch_function(_MODULES, name, functools.partial(_watch, collectives, name, False))
-    later = functools.partial(_install_later, collectives)
-    session.when_imported(_DIFFERENTIABLE, functools.partial(later, _DIFFERENTIABLE, names("nn"), True))
-    session.when_imported(_FUNCTIONAL, functools.partial(later, _FUNCTIONAL, names("functional"), False))
+    """Watch torch.distributed's functions, and others that lead to them once the script imports them."""
+    if session.torch.distributed.is_available():
+        collectives = _Collectives(session)
+        for modules, place, differentiable in _PLACES:
+            patch = functools.partial(_patch, collectives, modules, names(place), differentiable)
+            session.when_imported(modules[0], patch)
 
 
-def _install_later(
-    collectives: _Collectives, module: str, names: tuple[str, ...], differentiable: bool
+def _patch(
+    collectives: _Collectives, modules: tuple[str, ...], names: tuple[str, ...], differentiable: bool
 ) -> None:
     for name in names:
-        make = functools.partial(_watch, collectives, name, differentiable)
-        collectives.session.patch_function((module, module.removesuffix(".functional")), name, make)
+        collectives.session.patch_function(modules, name, _watch(collectives, name, differentiable))
 
 
-def _watch(
-    collectives: _Collectives, name: str, differentiable: bool, original: Callable[..., Any]
-) -> Callable[..., Any]:
-    begin, end = guarded(collectives.begin), guarded(collectives.end)
+def _watch(collectives: _Collectives, name: str, differentiable: bool) -> Make:
     before_own, after_own = guarded(collectives.before_own), guarded(collectives.after_own)
-    is_compiling, training = collectives.torch.compiler.is_compiling, collectives.training
+    training = collectives.training
 
-    @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def in_backward(original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        if not training.in_backward:
+            return IN_FULL
+        issued = before_own(args, kwargs, sys._getframe(2))
         try:
-            if is_compiling():
-                return original(*args, **kwargs)
-            caller = sys._getframe(1)
-            if training.in_backward:
-                issued = before_own(args, kwargs, caller)
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    if issued is not None:
-                        after_own(issued)
-            begun = begin(name, caller, args, kwargs, differentiable)
-            if begun is None:
-                return original(*args, **kwargs)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                end(begun)
-        except BaseException as passing:
-            leave_out(passing)
-            raise
+            return original(*args, **kwargs)
+        finally:
+            if issued is not None:
+                after_own(issued)
 
-    return call
+    def begin(args: Args, kwargs: Kwargs) -> _OpenCollective | None:
+        return collectives.begin(name, sys._getframe(2), args, kwargs, differentiable)
 
-
-def first_gradient_inside(torch: Any, tensor: Any, parameters: Sequence[Any]) -> Any:
-    """The parameter whose gradient such a tensor begins with; None where it does not hold all of their gradients.
-
-    Args:
-        torch: the user's.
-        tensor: one that is about to be reduced.
-        parameters: those that are known, in the order of their optimizer or wrapper, some of them twice perhaps.
-    """
-    return _first_inside(torch, tensor, [(p, p.grad) for p in parameters if p.grad is not None])
-
-
-def first_weight_inside(torch: Any, tensor: Any, parameters: Sequence[Any]) -> Any:
-    """The parameter that such a tensor begins with; None where it does not hold all of them. See above."""
-    return _first_inside(torch, tensor, [(parameter, parameter) for parameter in parameters])
+    return watch(collectives.torch, begin, lambda call, *_: collectives.end(call), in_backward)
 
 
 def _first_inside(torch: Any, tensor: Any, held: Sequence[tuple[Any, Any]]) -> Any:
+    """The parameter whose values a tensor begins with that holds those of all; None where it does not.
+
+    Args:
+        torch: the user's.
+        tensor: one that is about to be reduced, perhaps a copy of all gradients or weights, reduced in one go.
+        held: parameters, in the order of their optimizer or wrapper, some of them twice perhaps; and the values.
+    """
     known = list({id(parameter): (parameter, values) for parameter, values in held}.values())
     if tensor.numel() != sum(values.numel() for _, values in known):
         return None

@@ -38,7 +38,7 @@ _MOST_NAMES = 32
 
 
 def install(session: Session) -> None:
-    """Watch DistributedDataParallel.forward."""
+    """Watch DistributedDataParallel.forward, and where a CUDA graph captures a step, which is counted only."""
     if not session.torch.distributed.is_available():
         return
     training = Training.of(session)
@@ -46,6 +46,8 @@ def install(session: Session) -> None:
     parts = (functools.partial(part, training) for part in (_begin_wrapped, end, _briefly))
     session.patch(wrapper, "forward", watch(session.torch, *parts))
     session.patch(session.torch.nn.Module, "train", after_call(functools.partial(_look_at_mode, training)))
+    captured = watch(session.torch, lambda *_: setattr(session, "detailed", False))
+    session.patch(session.torch.cuda.CUDAGraph, "capture_begin", captured)
 
 
 def _look_at_mode(training: Training, _: Any, args: Args, kwargs: Kwargs) -> None:

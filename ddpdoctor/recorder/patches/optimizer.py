@@ -8,17 +8,16 @@ import sys
 import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from ..digest import Digest, digests, named, norm, unseen
+from ..digest import digests, named, norm, unseen
 from ..events.updates import Optimizer, OptimizerStep
-from ..hooked import Hooked
 from ..patch import Args, Kwargs, after_call, guarded, hook
 from ..randomness import StepDraws
 from ..session import Session
 from ..training import DigestBudget, Training, TrainingPart, is_digested, parameters_of, tell_buffers
-from ..where import Where
+from .ddp import Hooked
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
 
@@ -27,32 +26,26 @@ _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
 class _Known:
     """An optimizer that took a step."""
 
-    index: int
+    event: Optimizer
+    """What was last told of it."""
     ref: weakref.ref[Any]
     ration: DigestBudget
-    sharded: bool
     shape: tuple[Any, ...] = ()
     """How many parameters its groups had, and how many wrappers there were, when its keys were told."""
-    keys: list[str] = field(default_factory=list)
-    at: Where | None = None
-    """Its first step."""
     hyperparameters: tuple[dict[str, Any], ...] | None = None
     """Its hyperparameters as they were last written down."""
 
 
+@dataclass
 class _Step:
-    """A step that is under way; of one that is not written down in full only what is given here."""
+    """A step that is under way."""
 
-    closure = digested = False
-    gradients: list[Digest] | None = None
-    before: list[Digest] | None = None
-    norm: float | None = None
-    norms: dict[str, float] | None = None
-
-    def __init__(self, optimizer: Any, idle: float) -> None:
-        self.optimizer = optimizer
-        self.began = time.monotonic()
-        self.idle = idle
+    optimizer: Any
+    known: _Known
+    idle: float
+    event: OptimizerStep
+    """What is written down of it, where it is written down in full."""
+    digested: bool = False
 
 
 class _Optimizers(TrainingPart):
@@ -78,17 +71,18 @@ class _Optimizers(TrainingPart):
             return
         if self.under_way:
             self.under_way = [other for other in self.under_way if other.optimizer is not optimizer]
-        step = _Step(optimizer, self.training.waits.idle())
+        known, idle = self._know(optimizer), self.training.waits.idle()
+        step = _Step(optimizer, known, idle, OptimizerStep(known.event.index, time.monotonic(), None))
         if len(args) > 1 or kwargs:
-            step.closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
+            step.event.closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
         if self.session.detailed:
-            self._look(step, self._know(optimizer))
+            self._look(step)
         self.under_way.append(step)
 
-    def _look(self, step: _Step, known: _Known) -> None:
-        optimizer = step.optimizer
+    def _look(self, step: _Step) -> None:
+        optimizer, known, event = step.optimizer, step.known, step.event
         self._tell_made(optimizer, known)
-        self.draws.look(known.at, inside=False, last=True)
+        self.draws.look(known.event.at, inside=False, last=True)
         hooked = Hooked.of(self.session)
         if hooked.records:
             hooked.updating()
@@ -96,12 +90,13 @@ class _Optimizers(TrainingPart):
         parameters = list(parameters_of(optimizer)) if is_digested(number) else []
         step.digested = bool(parameters) and known.ration.take(number, parameters, 3)
         if step.digested:
-            step.before = digests(self.torch, parameters)
-            if not step.closure:
-                step.gradients = self._gradients(optimizer)
-                step.norm = norm(self.torch, [parameter.grad for parameter in parameters])
-        step.norms = self._norms()
-        step.began = time.monotonic()
+            event.before = named(known.event.keys, digests(self.torch, parameters))
+            if not event.closure:
+                event.gradients = self._gradients(step)
+                total = norm(self.torch, [parameter.grad for parameter in parameters])
+                event.norm = total if total is not None and math.isfinite(total) else None
+        event.norms = self._norms()
+        event.time = time.monotonic()
 
     def end(self, optimizer: Any, *_: Any) -> None:
         """It has stepped."""
@@ -109,7 +104,7 @@ class _Optimizers(TrainingPart):
             known = self.by_id.get(id(optimizer))
             if known is None or known.ref() is not optimizer:
                 known = self._know(optimizer)
-            self.training.close_step(known.index)
+            self.training.close_step(known.event.index)
             return
         position = len(self.under_way) - 1
         while position >= 0 and self.under_way[position].optimizer is not optimizer:
@@ -117,52 +112,42 @@ class _Optimizers(TrainingPart):
         if position < 0:
             return
         step = self.under_way.pop(position)
-        seconds = time.monotonic() - step.began
+        step.event.seconds = round(time.monotonic() - step.event.time, 6)
         if not self.under_way:
-            self.training.spend("step", seconds, step.idle)
-        known = self._know(optimizer)
-        ended = self.training.ended[known.index]
-        number, phases = self.training.close_step(known.index)
-        if not self.session.detailed:
-            return
-        taken = self._taken(known, step.began, number, phases)
-        taken.seconds, taken.closure, taken.norms = round(seconds, 6), step.closure, step.norms or {}
-        taken.number = None if ended == number else ended
-        self._look_after(step, known, taken)
-        self.session.event(taken)
+            self.training.spend("step", step.event.seconds, step.idle)
+        if self._close(step.event):
+            self._look_after(step)
+            self.session.event(step.event)
 
-    def _look_after(self, step: _Step, known: _Known, taken: OptimizerStep) -> None:
+    def _look_after(self, step: _Step) -> None:
+        known, event = step.known, step.event
         if step.digested:
-            gradients = self._gradients(step.optimizer) if step.closure else step.gradients
-            taken.gradients = named(known.keys, gradients or ())
-            taken.before = named(known.keys, step.before or ())
-            taken.norm = step.norm if step.norm is not None and math.isfinite(step.norm) else None
-            taken.after = named(known.keys, digests(self.torch, list(parameters_of(step.optimizer))))
+            if event.closure:
+                event.gradients = self._gradients(step)
+            event.after = named(known.event.keys, digests(self.torch, list(parameters_of(step.optimizer))))
         hyperparameters = self._hyperparameters(step.optimizer)
         if hyperparameters != known.hyperparameters:
-            known.hyperparameters = taken.hyperparameters = hyperparameters
+            known.hyperparameters = event.hyperparameters = hyperparameters
 
-    def _taken(
-        self, known: _Known, began: float, number: int, phases: dict[str, float] | None
-    ) -> OptimizerStep:
-        joined = bool(self.training.joined)
-        taken = OptimizerStep(known.index, began, self.session.here(), step=number, joined=joined)
-        taken.phases, taken.wrappers = phases or {}, len(self.training.wrappers)
-        return taken
+    def _close(self, event: OptimizerStep) -> bool:
+        """End the training step; whether it is written down in full."""
+        ended = self.training.ended[event.optimizer]
+        event.step, phases = self.training.close_step(event.optimizer)
+        if self.session.detailed:
+            event.at, event.phases = self.session.here(), phases or {}
+            event.joined, event.wrappers = bool(self.training.joined), len(self.training.wrappers)
+            event.number = None if ended == event.step else ended
+        return self.session.detailed
 
     @guarded
     def skipped(self, optimizer: Any) -> None:
         """A GradScaler left the step out, because a gradient was not finite."""
         known = self._know(optimizer)
-        detailed = self.session.detailed
-        if detailed:
+        if self.session.detailed:
             self._tell_made(optimizer, known)
-        ended = self.training.ended[known.index]
-        number, phases = self.training.close_step(known.index)
-        if detailed:
-            taken = self._taken(known, time.monotonic(), number, phases)
-            taken.number = None if ended == number else ended
-            self.session.event(taken)
+        event = OptimizerStep(known.event.index, time.monotonic(), None)
+        if self._close(event):
+            self.session.event(event)
 
     def _know(self, optimizer: Any) -> _Known:
         known = self.by_id.get(id(optimizer))
@@ -171,13 +156,12 @@ class _Optimizers(TrainingPart):
             device = "cpu" if first is None else first.device.type
             ration = DigestBudget(full=self.session.options.full, device=device)
             sharded = _is_sharded(optimizer) or any(
-                self._know(step.optimizer).sharded
-                for step in self.under_way
-                if step.optimizer is not optimizer
+                step.known.event.sharded for step in self.under_way if step.optimizer is not optimizer
             )
-            known = _Known(len(self.known), weakref.ref(optimizer), ration, sharded)
+            event = Optimizer(len(self.known), type(optimizer).__name__, sharded=sharded)
+            known = _Known(event, weakref.ref(optimizer), ration)
             self.known.append(known)
-            if known.index and not self.training.updated:
+            if event.index and not self.training.updated:
                 self.training.begin_anew()
             self.by_id[id(optimizer)] = known
         return known
@@ -188,27 +172,19 @@ class _Optimizers(TrainingPart):
         shape = (*(len(group) for group in groups), len(self.training.wrappers))
         if shape == known.shape:
             return
-        known.shape = shape
-        known.keys = self.training.keys.of_groups(groups)
-        keys = self.training.keys
+        known.shape, event, keys = shape, known.event, self.training.keys
+        event.keys = tuple(keys.of_groups(groups))
         parameters = [parameter for group in groups for parameter in group]
         outside = [p for p in parameters if p.requires_grad and not keys.is_wrapped(p)]
-        known.at = known.at or self.session.here()
-        event = Optimizer(
-            known.index,
-            type(optimizer).__name__,
-            tuple(known.keys),
-            tuple(keys.get(parameter) or "" for parameter in outside),
-            known.sharded,
-            optimizer in self.averaging,
-            known.at,
-            self.training.optimizers.get(optimizer),
-            self._numbers(getattr(optimizer, "defaults", {})),
-        )
+        event.outside = tuple(keys.get(parameter) or "" for parameter in outside)
+        event.averages = optimizer in self.averaging
+        event.at, event.made = event.at or self.session.here(), self.training.optimizers.get(optimizer)
+        event.defaults = self._numbers(getattr(optimizer, "defaults", {}))
         self.session.event(event)
 
-    def _gradients(self, optimizer: Any) -> list[Digest]:
-        return digests(self.torch, [parameter.grad for parameter in parameters_of(optimizer)])
+    def _gradients(self, step: _Step) -> dict[str, str | None]:
+        gradients = [parameter.grad for parameter in parameters_of(step.optimizer)]
+        return named(step.known.event.keys, digests(self.torch, gradients))
 
     def _norms(self) -> dict[str, float]:
         """Norms of the gradients that the script gave to a collective."""

@@ -54,7 +54,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         imagined_groups,
         precision,
         process_groups,
-        random_streams,
         simulated_hosts,
         tensor_methods,
     )
@@ -67,7 +66,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     streams = Streams(devices, note)
     cuda.install(mode, streams, patches, note)
     tensor_methods.install(mode, patches)
-    random_streams.install(mode, patches)
     precision.install(mode, patches)
     gpu_only.install(mode, patches, note)
     if (job := ImaginedJob.of_environment(os.environ)) is not None and torch.distributed.is_available():

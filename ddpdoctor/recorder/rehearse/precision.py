@@ -1,25 +1,28 @@
-"""Autocast and half precision on simulated GPUs.
+"""What functions cast and draw on simulated GPUs: autocast, half precision, and streams of random numbers.
 
 torch.autocast("cuda") only notes its state, so the functions that it casts on a GPU are cast here. Products of half
 precision are computed as tensor cores do, from rounded inputs with sums in float32, then rounded: float16 overflows
 as it will on the GPU, at the speed of float32 (the CPU's own float16 products take up to thirty times as long).
 GradScaler runs as it is: its kernels exist for the CPU.
+
+A simulated GPU has a random stream of its own, as a real one has: a script that seeds GPUs differently on each rank and
+the CPU alike must find its CPU stream untouched by what it draws on GPUs. torch draws everything from the CPU's
+generator here, so its state is exchanged around such functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
-from .device_mode import Placement
-from .random_streams import drawing
+from .device_mode import Placement, Rule
 from .replacing import Patches, plain, refuse
 
 _HALF = (torch.float16, torch.bfloat16)
-_OWNERS = (torch, torch.Tensor, F, torch._VF, torch.linalg)
+_OWNERS = (torch, torch.Tensor, F, torch.nn.init, torch._VF, torch.linalg)
 _LOWER = """
     linear matmul __matmul__ __rmatmul__ mm bmm mv addmm addmv addr addbmm baddbmm chain_matmul multi_dot einsum
     conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d conv_transpose3d prelu
@@ -34,36 +37,36 @@ _FLOAT32 = """
     triplet_margin_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss soft_margin_loss
     cosine_embedding_loss interpolate grid_sample
 """
-_DRAWING = {
-    "scaled_dot_product_attention",
-    "multi_head_attention_forward",
-    "lstm",
-    "gru",
-    "rnn_tanh",
-    "rnn_relu",
-}
+_DRAWN = """
+    rand randn randint randperm normal multinomial bernoulli poisson binomial rand_like randn_like randint_like
+    normal_ uniform_ random_ bernoulli_ exponential_ geometric_ cauchy_ log_normal_ dropout dropout_ dropout1d
+    dropout2d dropout3d alpha_dropout alpha_dropout_ feature_dropout feature_dropout_ feature_alpha_dropout
+    feature_alpha_dropout_ rrelu rrelu_ gumbel_softmax multi_head_attention_forward native_dropout lstm gru rnn_tanh
+    rnn_relu fractional_max_pool2d fractional_max_pool3d trunc_normal_ xavier_uniform_ xavier_normal_
+    kaiming_uniform_ kaiming_normal_ orthogonal_ sparse_ scaled_dot_product_attention
+"""
 
 
 def install(placement: Placement, patches: Patches) -> None:
-    """Cast as autocast does on a GPU, and compute half precision at the speed of float32."""
+    """Cast and draw as on a GPU, and compute half precision at the speed of float32."""
+    patches.set(torch.cuda, "default_generators", _Generators(placement.devices.count))
     for owner in _OWNERS:
-        _rule(placement, owner, _LOWER, _lower)
-        _rule(placement, owner, _FLOAT32, _float32)
+        for names, how in ((_DRAWN, None), (_LOWER, _lower), (_FLOAT32, _float32)):
+            for name in names.split():
+                if hasattr(owner, name):
+                    placement.rules[getattr(owner, name)] = _rule(placement, name, how)
     placement.rules[F.binary_cross_entropy] = lambda *call: _refuse(placement, *call)
+    _generator_class(placement, patches)
 
 
-def _rule(placement: Placement, owner: Any, names: str, how: Callable[..., Any]) -> None:
-    for name in names.split():
-        if not hasattr(owner, name):
-            continue
-        draws = name in _DRAWING
+def _rule(placement: Placement, name: str, how: Callable[..., Any] | None) -> Rule:
+    def run(func: Any, args: Any, kwargs: Any) -> Any:
+        return how(placement, func, args, kwargs) if how else placement.place(func, args, kwargs)
 
-        def rule(func: Any, args: Any, kwargs: Any, draws: bool = draws) -> Any:
-            if draws:
-                return drawing(placement, lambda: how(placement, func, args, kwargs), args, kwargs)
-            return how(placement, func, args, kwargs)
+    def draw(func: Any, args: Any, kwargs: Any) -> Any:
+        return _drawing(placement, lambda: run(func, args, kwargs), args, kwargs)
 
-        placement.rules[getattr(owner, name)] = rule
+    return draw if name in _DRAWN.split() else run
 
 
 def _lower(placement: Placement, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -134,3 +137,84 @@ def _cast(value: Any, dtype: torch.dtype | None, exact: bool = False) -> Any:
     if type(value) is dict:
         return {name: _cast(element, dtype, exact) for name, element in value.items()}
     return value
+
+
+class _Generators(Sequence[torch.Generator]):
+    """One for each GPU that there is when it is asked for: scripts choose the visible ones after importing torch."""
+
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count = count
+        self._made: list[torch.Generator] = []
+
+    def __len__(self) -> int:
+        return self._count()
+
+    def __getitem__(self, index: Any) -> Any:
+        for _ in range(len(self) - len(self._made)):
+            self._made.append(torch.Generator())
+            self._made[
+                -1
+            ].seed()  # unseeded, GPUs draw other numbers in each process; a new Generator the same
+        return tuple(self._made[: len(self)])[index]
+
+
+def _drawing(
+    placement: Placement, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run a call with the generator of the GPU that it draws on, where it draws on one."""
+    index = placement.devices.index_of(kwargs.get("device"))
+    if index is None and kwargs.get("device") is None:
+        index = placement.gpu_of(args, kwargs)
+    if index is None and placement.default is not None:
+        index = placement.devices.index_of(placement.default)
+    generators = torch.cuda.default_generators
+    if index is None or kwargs.get("generator") is not None or index >= len(generators):
+        return call()
+    return _exchanged(generators[index], call)
+
+
+def _exchanged(generator: torch.Generator, call: Callable[[], Any]) -> Any:
+    shared = torch.default_generator
+    before = shared.get_state()
+    shared.set_state(generator.get_state())
+    try:
+        return call()
+    finally:
+        generator.set_state(shared.get_state())
+        shared.set_state(before)
+
+
+def _generator_class(placement: Placement, patches: Patches) -> None:
+    """torch.Generator(device="cuda"): a CPU generator that says it is on the GPU."""
+    plain = torch.Generator
+
+    class Meta(type(plain)):  # type: ignore[misc]
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, plain)
+
+        def __subclasscheck__(cls, kind: type) -> bool:
+            return issubclass(kind, plain)
+
+    class Generator(plain, metaclass=Meta):  # type: ignore[valid-type,misc]
+        def __new__(cls, device: Any = "cpu") -> Any:
+            index = placement.devices.index_of(device)
+            if index is None:
+                return plain(device)
+            made = plain.__new__(cls)
+            made._gpu = placement.devices.use(index)
+            return made
+
+        def __init__(self, device: Any = "cpu") -> None:
+            """The device was taken when the object was made."""
+
+        @property
+        def device(self) -> torch.device:
+            return torch.device("cuda", self._gpu)
+
+        def clone_state(self) -> Any:
+            other = Generator(self.device)
+            other.set_state(self.get_state())
+            return other
+
+    Generator.__module__ = "torch"
+    patches.set(torch, "Generator", Generator)

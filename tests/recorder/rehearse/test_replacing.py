@@ -12,7 +12,7 @@ SCRIPT = Where("/jobs/train.py", 12, "main")
 TORCH = Where("/venv/lib/python3.11/site-packages/torch/functional.py", 9, "einsum")
 PLAIN = Where(str(HERE / "replacing.py"), 30, "plain")
 REFUSE = Where(str(HERE / "replacing.py"), 35, "refuse")
-STREAMS = Where(str(HERE / "random_streams.py"), 40, "draw")
+STREAMS = Where(str(HERE / "precision.py"), 40, "draw")
 
 
 @pytest.mark.parametrize(
