@@ -30,16 +30,16 @@ class ImaginaryPeer(RuntimeError):
 def install(groups: ImaginedGroups, patches: Patches, note: Note) -> None:
     """Replace the methods that this torch has."""
     group = torch.distributed.ProcessGroup
-    # gloo has no method for lists.
-    originals = {**vars(group), "alltoall": group.alltoall_base, "all_to_all_single": group.alltoall_base}
+    exchange = group.alltoall_base  # before it is replaced itself
     for names, handler in _METHODS.items():
         for name in names.split():
             if hasattr(group, name):
-                patches.set(group, name, _replaced(groups, originals[name], handler, note))
+                method = _replaced(groups, getattr(group, name), exchange, handler, note)
+                patches.set(group, name, method)
     patches.wrap(torch.distributed, "_broadcast_coalesced", functools.partial(_broadcast_coalesced, groups))
-    home, all_gather_object = (
-        torch.distributed.distributed_c10d,
+    all_gather_object, home = (
         functools.partial(_all_gather_object, groups),
+        torch.distributed.distributed_c10d,
     )
     patches.wrap(home, "all_gather_object", all_gather_object, torch.distributed)
     patches.wrap(vars(torch.distributed)["Reducer"], "_set_forward_pass_work_handle", _set_work)
@@ -50,6 +50,8 @@ class _ImaginedCall(GroupCall):
     """A method that was called on a group with imaginary members."""
 
     members: Members
+    exchange: Callable[..., Any]
+    """gloo's method by which each rank gives each other one a part of any size."""
     note: Note
 
     @property
@@ -59,7 +61,11 @@ class _ImaginedCall(GroupCall):
 
 
 def _replaced(
-    groups: ImaginedGroups, original: Callable[..., Any], handler: Callable[..., Any], note: Note
+    groups: ImaginedGroups,
+    original: Callable[..., Any],
+    exchange: Callable[..., Any],
+    handler: Callable[..., Any],
+    note: Note,
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(group: Any, *args: Any, **kwargs: Any) -> Any:
@@ -67,7 +73,7 @@ def _replaced(
         if members is None:
             return plain(original, (group, *args), kwargs)
         with torch.no_grad():
-            return handler(_ImaginedCall(group, original, members, note), *args, **kwargs)
+            return handler(_ImaginedCall(group, original, members, exchange, note), *args, **kwargs)
 
     return method
 
@@ -185,87 +191,65 @@ def _broadcast(call: _ImaginedCall, tensors: Any, opts: Any = 0, *args: Any, **k
         return call(tensors, opts_of_process, *args, **kwargs)
 
 
-def _fill(call: _ImaginedCall, results: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-    """Each rank's part, from the process that stands there."""
-    for result, process in zip(results, call.members.players, strict=True):
-        result.copy_(given[process].view_as(result))
+def _exchange(call: _ImaginedCall, results: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> Works:
+    """Each rank gives each other a part, or none; parts of imaginary ranks are those of the processes that stand there.
+
+    What is gathered and scattered comes down to this, too.
+    """
+    here = call.members.real
+    none = next(part for part in (*given, *results) if part is not None).new_empty(0)
+    sent = [none if (part := given[place]) is None else part.reshape(-1) for place in here]
+    sizes = [0 if (result := results[place]) is None else result.numel() for place in here]
+    buffer = none.new_empty(sum(sizes))
+    args = call.group, buffer, torch.cat(sent), sizes, [part.numel() for part in sent]
+    work = plain(call.exchange, args)
+
+    def finish() -> None:
+        parts = torch.split(buffer, sizes)
+        for result, process in zip(results, call.members.players, strict=True):
+            if result is not None and parts[process].numel() == result.numel():
+                result.copy_(parts[process].view_as(result))
+            elif result is not None:
+                result.zero_()
+
+    return Works([work], [result for result in results if result is not None], finish)
 
 
 def _all_gather(call: _ImaginedCall, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Into a list."""
-    if isinstance(inputs, Tensor):
-        outputs, inputs = [outputs], [inputs]
-    results, given = outputs[0], inputs[0].contiguous()
-    taken = [torch.empty_like(given) for _ in range(call.processes)]
-    work = call([taken], [given], *args, **kwargs)
-    return Works([work], results, lambda: _fill(call, results, taken))
+    given = next(tensors_in([inputs]))
+    return _exchange(call, list(tensors_in([outputs])), [given] * call.ranks)
 
 
 def _gather_into(call: _ImaginedCall, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     """Into one tensor, or into several at once."""
     wholes, given = list(tensors_in([outputs])), list(tensors_in([inputs]))
-    taken = [
-        whole.new_empty(part.numel() * call.processes) for whole, part in zip(wholes, given, strict=True)
-    ]
-    several = isinstance(outputs, list | tuple)
-    flat = [part.reshape(-1) for part in given]
-    work = call(*((taken, flat) if several else (taken[0], flat[0])), *args, **kwargs)
-
-    def finish() -> None:
-        for whole, parts in zip(wholes, taken, strict=True):
-            _fill(call, whole.view(-1).chunk(call.ranks), parts.chunk(call.processes))
-
-    return Works([work], wholes, finish)
+    pairs = zip(wholes, given, strict=True)
+    works = [_exchange(call, whole.view(-1).chunk(call.ranks), [part] * call.ranks) for whole, part in pairs]
+    return Works(works, wholes)
 
 
 def _gather(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
-    process = call.members.process(_root_of(opts))
-    if process is None:
+    root, given = _root_of(opts), next(tensors_in([inputs]))
+    if call.members.process(root) is None:
         return Works([])
-    results = list(tensors_in([outputs]))
-    given = next(tensors_in([inputs])).contiguous()
-    taken = [torch.empty_like(given) for _ in range(call.processes)] if results else []
-    with _root(opts, process) as opts_of_process:
-        work = call([taken] if results else [], [given], opts_of_process, *args)
-    return Works([work], results, (lambda: _fill(call, results, taken)) if results else None)
+    results: list[Tensor | None] = [*tensors_in([outputs])] or [None] * call.ranks
+    return _exchange(call, results, [given if place == root else None for place in range(call.ranks)])
 
 
 def _scatter(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = 0, *args: Any) -> Any:
-    result = next(tensors_in([outputs]))
+    root, result = _root_of(opts), next(tensors_in([outputs]))
     key = (call.group.group_name, result.numel(), result.dtype)
-    process = call.members.process(_root_of(opts))
-    if process is None:
+    if call.members.process(root) is None:
         last = _scattered.get(key)
         return Works([], [result if last is None else result.copy_(last.view_as(result))])
-    given = list(tensors_in([inputs]))
-    parts = [[given[place] for place in call.members.real]] if given else []
-    with _root(opts, process) as opts_of_process:
-        work = call(outputs, parts, opts_of_process, *args)
+    given: list[Tensor | None] = [*tensors_in([inputs])] or [None] * call.ranks
+    work = _exchange(call, [result if place == root else None for place in range(call.ranks)], given)
     return Works([work], [result], lambda: _scattered.update({key: result.clone()}))
 
 
 _scattered: dict[tuple[str, int, torch.dtype], Tensor] = {}
 """What a real rank scattered last to this one, by group, size and type: what an imaginary one scatters."""
-
-
-def _exchange(call: _ImaginedCall, results: Sequence[Tensor], given: Sequence[Tensor]) -> Any:
-    """Each rank gives each other a part; parts of imaginary ranks are those of the processes that stand there."""
-    here = call.members.real
-    sent, taken = [given[place].reshape(-1) for place in here], [results[place] for place in here]
-    buffer = sent[0].new_empty(sum(part.numel() for part in taken))
-    sizes = [part.numel() for part in taken]
-    work = call(buffer, torch.cat(sent), sizes, [part.numel() for part in sent])
-
-    def finish() -> None:
-        parts = torch.split(buffer, sizes)
-        for result, process in zip(results, call.members.players, strict=True):
-            part = parts[process]
-            if part.numel() == result.numel():
-                result.copy_(part.view_as(result))
-            else:
-                result.zero_()
-
-    return Works([work], list(results), finish)
 
 
 def _all_to_all(call: _ImaginedCall, outputs: Any, inputs: Any, *args: Any) -> Any:
