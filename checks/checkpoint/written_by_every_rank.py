@@ -1,10 +1,10 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations, product
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed
+from ddpdoctor.check import Check, Findings, Kind, Passed
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Save
-from ddpdoctor.text import by_state, plural, ranks_phrase, size
+from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Recording, Trace, by_first_line
 from ddpdoctor.trace.files import HappensBefore
 from ddpdoctor.trace.instances import files as names
@@ -52,27 +52,24 @@ class WrittenByEveryRank(Check):
     )
     unreached = (checkpoints_written_by_all, "every rank would write the checkpoint {path}")
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.recordings_of_several()
         paths = {save.path for recording in recordings.values() for save in recording.saves if save.path}
         self.require(paths, "no rank saved anything")
         lines = by_first_line(_writers(recordings), lambda saves: saves[0].at)
-        return list(map(self._shared, lines)) or Passed(
-            f"{plural(len(paths), 'file')} saved, each by one rank"
-        )
-
-    def _shared(self, files: Mapping[str, Mapping[int, Sequence[Save]]]) -> Finding:
-        """Of the files that ranks save in one line."""
-        saves = {rank: saves for writers in files.values() for rank, saves in writers.items()}
-        # A rank that looks while another one has emptied the file sees a part of it.
-        whole = size(max(save.size or 0 for of_rank in saves.values() for save in of_rank))
-        return self.fail(
-            f"{ranks_phrase(saves)} write the same file {names(files)}",
-            ranks=tuple(sorted(saves)),
-            where=next(iter(saves.values()))[0].at,
-            evidence=by_state(saves, lambda saves: f"saved {plural(len(saves), 'time')}, {whole}"),
-            about=Kind.PATH.of(*files),
-        )
+        for files in lines:
+            # Of the files that ranks save in one line.
+            saves = {rank: saves for writers in files.values() for rank, saves in writers.items()}
+            # A rank that looks while another one has emptied the file sees a part of it.
+            whole = size(max(save.size or 0 for of_rank in saves.values() for save in of_rank))
+            yield self.fail(
+                f"{ranks_phrase(saves)} write the same file {names(files)}",
+                ranks=tuple(sorted(saves)),
+                where=next(iter(saves.values()))[0].at,
+                evidence={rank: f"saved {plural(len(it), 'time')}, {whole}" for rank, it in saves.items()},
+                about=Kind.PATH.of(*files),
+            )
+        yield Passed(f"{plural(len(paths), 'file')} saved, each by one rank")
 
 
 def _writers(recordings: Mapping[int, Recording]) -> dict[str, dict[int, list[Save]]]:

@@ -1,8 +1,6 @@
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
-from ddpdoctor.recorder.events.data import Loader
+from ddpdoctor.check import Check, Finding, Judgement, Passed, Skipped, Where
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace, by_value
 from ddpdoctor.trace.dataset_draws import dataset_draw
@@ -61,7 +59,9 @@ class DatasetDiffers(Check):
             return self.fail(
                 f"{shared.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} "
                 f"on {ranks_phrase(lengths[most])}",
-                **_fields(shared, lambda loader: f"{loader.samples or 0} samples"),
+                **shared.fields(
+                    shared.loaders, lambda loader: f"{loader.samples or 0} samples", cause=_draw(shared)
+                ),
             )
         return self._content_differs(shared) if shared.one_dataset is False else None
 
@@ -84,7 +84,7 @@ class DatasetDiffers(Check):
         return self.fail(
             f"the {shared.loader.samples} samples of {shared.loader.dataset} differ between "
             f"{ranks_phrase(shared.ranks)} in content or order",
-            **_fields(shared, lambda loader: f"content {loader.content}"),
+            **shared.fields(shared.loaders, lambda loader: f"content {loader.content}", cause=_draw(shared)),
         )
 
 
@@ -101,13 +101,9 @@ def _parts_of_ranks(shared: SharedPass) -> dict[int, frozenset[int]]:
     return parts
 
 
-def _fields(shared: SharedPass, text: Callable[[Loader], str]) -> dict[str, Any]:
-    """The fields of a finding, at the line that makes the dataset another one on each rank, where it is seen."""
-    draw = dataset_draw(shared.at, next(iter(shared.recordings.values())).script)
-    fields = shared.fields(shared.loaders, text, where=draw)
-    if draw and shared.at:
-        fields["evidence"] += (Evidence(f"DataLoader at {shared.at}", where=shared.at),)
-    return fields
+def _draw(shared: SharedPass) -> Where | None:
+    """The line that makes the dataset another one on each rank, where it is seen."""
+    return dataset_draw(shared.at, next(iter(shared.recordings.values())).script)
 
 
 def _by_dataset(rounds: Iterable[SharedPass]) -> list[SharedPass]:

@@ -1,5 +1,4 @@
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
 
 from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.group.group_record import GroupRecord
@@ -102,10 +101,10 @@ class ShardsOverlap(Check):
             why=f"Ranks divide one order of the dataset by taking every n-th sample of it. Here {cause}, so "
             "some samples are trained on twice in an epoch, and others not at all.",
             explained_by=("DD103",) if cause == _EPOCHS_DIFFER else (),
-            **_fields(
-                shared,
+            **shared.fields(
                 {rank: f"{_sampler(shared, rank)}draws {_some(shard)}" for rank, shard in indices.items()},
-                draw,
+                where=shared.sampler_at,
+                cause=draw.where if draw else None,
             ),
         )
 
@@ -119,7 +118,7 @@ class ShardsOverlap(Check):
         return self.fail(
             f"{ranks_phrase(shared.ranks)} share {len(equal)} of the {len(set().union(*drawn.values()))} samples of "
             f"{shared.loader.dataset} they draw first",
-            **_fields(shared, evidence, draw),
+            **shared.fields(evidence, cause=draw.where),
         )
 
     def _of_group(self, members: Mapping[int, Recording]) -> Finding | None:
@@ -240,16 +239,6 @@ def _is_seeded_alike(shared: SharedPass, draw: OrderDraw) -> bool:
     begin = max(pass_.begin for pass_ in shared.passes.values())
     seed = shared_seed(shared.recordings, filter(None, [draw.stream]), begin)
     return seed is not None and seed.value is not None
-
-
-def _fields(shared: SharedPass, states: Mapping[int, str], draw: OrderDraw | None) -> dict[str, Any]:
-    """The fields of a finding, at the line that draws the order, where it is seen."""
-    if draw is None:
-        return shared.fields(states, where=shared.sampler_at)
-    fields = shared.fields(states, where=draw.where)
-    if shared.at:
-        fields["evidence"] += (Evidence(f"DataLoader at {shared.at}", where=shared.at),)
-    return fields
 
 
 def _sampler(shared: SharedPass, rank: int) -> str:

@@ -2,7 +2,7 @@ import re
 import signal
 
 from ddpdoctor.blame.wording import consequences, verb, who
-from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Passed, Role
+from ddpdoctor.check import Check, Confidence, Evidence, Judgement, Passed, Role
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.secondary_errors import first_death
@@ -74,7 +74,17 @@ class HostMemory(Check):
         nproc = host.launch.nproc
         free = _free(host)
         if free < LAUNCHER + TRAINING * nproc:
-            return self._too_little(host, free)
+            nproc = host.launch.nproc
+            starts = free >= LAUNCHER + IN_GROUP * nproc
+            needed = LAUNCHER + (TRAINING if starts else IN_GROUP) * nproc
+            report = self.warn if starts else self.fail
+            return report(
+                f"{size(free)} of memory are free, {plural(nproc, 'rank')} need at least {size(needed)} to "
+                + ("train" if starts else "start"),
+                fix=f"--nproc {max(1, (free - LAUNCHER) // TRAINING)}, or give the container more memory "
+                "(docker run --memory, resources.limits.memory)",
+                evidence=_evidence(host),
+            )
         if host.cgroup.oom_kills:
             killed = plural(host.cgroup.oom_kills, "process")
             return self.info(
@@ -137,19 +147,6 @@ class HostMemory(Check):
             return NOT_IN_OUTPUT
         headline = f"{killed} was killed by SIGKILL, most likely because the host ran out of memory"
         return self.fail(headline, confidence=Confidence.LIKELY, **details)
-
-    def _too_little(self, host: Host, free: int) -> Finding:
-        nproc = host.launch.nproc
-        starts = free >= LAUNCHER + IN_GROUP * nproc
-        needed = LAUNCHER + (TRAINING if starts else IN_GROUP) * nproc
-        report = self.warn if starts else self.fail
-        return report(
-            f"{size(free)} of memory are free, {plural(nproc, 'rank')} need at least {size(needed)} to "
-            + ("train" if starts else "start"),
-            fix=f"--nproc {max(1, (free - LAUNCHER) // TRAINING)}, or give the container more memory "
-            "(docker run --memory, resources.limits.memory)",
-            evidence=_evidence(host),
-        )
 
 
 def _free(host: Host) -> int:

@@ -1,6 +1,6 @@
 import ast
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Where
 from ddpdoctor.frameworks import by_framework
@@ -69,25 +69,20 @@ class AccumulationWindow(Check):
                 if (rest := _left_over(recording, divided[rank]))
             }
             if len(left) == len(recordings):
-                return self._will_be_uneven(recordings, left, divided)
+                rank, pass_ = next(iter(left.items()))
+                by = divided[rank] or 1
+                batches = plural((pass_.batches or 0) % by, "micro-batch")
+                return self.warn(
+                    f"an epoch of {pass_.batches} batches ends with {batches} whose loss is divided by {by} "
+                    f"on {ranks_phrase(left)}",
+                    ranks=tuple(left),
+                    where=recordings[rank].steps[-1].optimizer_steps[-1].at,
+                    evidence=(Evidence(f"updates so far: {by} micro-batches each", (rank,)),),
+                    confidence=Confidence.LIKELY,
+                )
             reason = "the passes over the DataLoader were cut short, so no last window was seen"
             raise NotMeasured(reason, cut_short=True)
         return Passed(f"every update summed {next(filter(None, divided.values()))} micro-batches")
-
-    def _will_be_uneven(
-        self, recordings: Mapping[int, Recording], left: Mapping[int, Pass], divided: Mapping[int, int | None]
-    ) -> Finding:
-        rank, pass_ = next(iter(left.items()))
-        by = divided[rank] or 1
-        rest = plural((pass_.batches or 0) % by, "micro-batch")
-        return self.warn(
-            f"an epoch of {pass_.batches} batches ends with {rest} whose loss is divided by {by} "
-            f"on {ranks_phrase(left)}",
-            ranks=tuple(left),
-            where=recordings[rank].steps[-1].optimizer_steps[-1].at,
-            evidence=(Evidence(f"updates so far: {by} micro-batches each", (rank,)),),
-            confidence=Confidence.LIKELY,
-        )
 
     def _uneven(
         self,

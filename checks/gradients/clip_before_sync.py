@@ -1,7 +1,7 @@
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep, grouped
@@ -40,7 +40,7 @@ class ClipBeforeSync(Check):
         "DD227",
     )
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         rows = [
             (update, row)
             for group in replicas(trace)
@@ -52,24 +52,21 @@ class ClipBeforeSync(Check):
             (update.index, row) for update, row in rows if _unequal(row) and _averaged_later(update, row)
         ]
         lines = grouped(early, lambda clipping: next(iter(clipping[1].values())).at)
-        return list(map(self._early, lines)) or Passed(
-            f"{plural(len(rows), 'clipping')} of gradients that were averaged"
-        )
-
-    def _early(self, clippings: Sequence[tuple[int, Mapping[int, Clip]]]) -> Finding:
-        """Of the clippings in one line."""
-        index, row = clippings[0]
-        low, high = (edge(clip.norm or 0.0 for clip in row.values()) for edge in (min, max))
-        return self.fail(
-            f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
-            f"{ranks_phrase(row)} in one step",
-            ranks=tuple(row),
-            where=next(iter(row.values())).at,
-            evidence=(
-                *by_state(row, lambda clip: f"step {index}, {_shown(clip)}"),
-                f"{plural(len(clippings), 'such clipping')} in the steps recorded",
-            ),
-        )
+        for clippings in lines:
+            # Of the clippings in one line.
+            index, row = clippings[0]
+            low, high = (edge(clip.norm or 0.0 for clip in row.values()) for edge in (min, max))
+            yield self.fail(
+                f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
+                f"{ranks_phrase(row)} in one step",
+                ranks=tuple(row),
+                where=next(iter(row.values())).at,
+                evidence=(
+                    *by_state({rank: f"step {index}, {_shown(clip)}" for rank, clip in row.items()}),
+                    f"{plural(len(clippings), 'such clipping')} in the steps recorded",
+                ),
+            )
+        yield Passed(f"{plural(len(rows), 'clipping')} of gradients that were averaged")
 
 
 def _shown(clip: Clip) -> str:

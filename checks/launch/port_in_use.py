@@ -2,7 +2,7 @@ import errno
 import re
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, NotMeasured, Passed, Skipped
+from ddpdoctor.check import Check, Judgement, Kind, NotMeasured, Passed, Skipped
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener
@@ -60,7 +60,16 @@ class PortInUse(Check):
         if error == errno.EADDRINUSE and not system.listeners(port):
             error = system.try_bind("", port)  # another check tried it at the same moment
         if error == errno.EADDRINUSE:
-            return self._taken(host)
+            port = host.launch.master_port
+            owners = host.system.listeners(port)
+            known = [owner.process for owner in owners if owner.process]
+            return self.fail(
+                f"port {port} is taken by {_name(owners)}",
+                fix=f"torchrun --master-port {host.system.free_port()} ..., or torchrun --standalone ... on one node"
+                + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
+                evidence=[_describe(owner) for owner in owners],
+                about=Kind.PORT.of(port),
+            )
         about, fix = Kind.PORT.of(port), f"torchrun --master-port {system.free_port()} ..."
         if error in (errno.EACCES, errno.EPERM):
             start = (system.read_text(UNPRIVILEGED_PORT_START) or "1024").strip()
@@ -93,18 +102,6 @@ class PortInUse(Check):
             fix="unset MASTER_PORT",
             evidence=[_describe(owner) for owner in owners],
             about=Kind.PORT.of(launch.master_port),
-        )
-
-    def _taken(self, host: Host) -> Finding:
-        port = host.launch.master_port
-        owners = host.system.listeners(port)
-        known = [owner.process for owner in owners if owner.process]
-        return self.fail(
-            f"port {port} is taken by {_name(owners)}",
-            fix=f"torchrun --master-port {host.system.free_port()} ..., or torchrun --standalone ... on one node"
-            + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
-            evidence=[_describe(owner) for owner in owners],
-            about=Kind.PORT.of(port),
         )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:

@@ -63,7 +63,26 @@ class WorldSizeMismatch(Check):
         if contradicted:
             # Processes that took the same rank share one record, and other ranks then have none.
             unrecorded = [rank.rank for rank in trace.ranks if rank.recording is None]
-            return self._contradiction(contradicted, recordings, tuple(sorted({*contradicted, *unrecorded})))
+            ranks = tuple(sorted({*contradicted, *unrecorded}))
+            rank, names = next(iter(contradicted.items()))
+            joining, launched = recordings[rank].joinings[0], recordings[rank].environ[names[0].upper()]
+            used = joined_with(joining, names[0])
+            headline = f"{ranks_phrase(ranks)} joined with {names[0]} {used} where the launcher set "
+            headline += f"{names[0].upper()}={launched}"
+            if names[0] == "rank" and len(contradicted) > 1:
+                headline = (
+                    f"{ranks_phrase(ranks)} were taken by processes to which the launcher gave others: "
+                )
+                headline += f"rank {used} by RANK={launched}"
+            return self.fail(
+                headline,
+                ranks=ranks,
+                where=joining.at,
+                evidence=[
+                    Evidence(_described(recordings[member], names), (member,))
+                    for member, names in contradicted.items()
+                ],
+            )
         moved = {
             rank: names
             for rank, recording in recordings.items()
@@ -74,30 +93,6 @@ class WorldSizeMismatch(Check):
         if not any(_is_launched(recording) for recording in recordings.values()):
             return Skipped("torchrun did not start the ranks")
         return Passed("rank, world size and address are those of the launcher")
-
-    def _contradiction(
-        self,
-        contradicted: Mapping[int, tuple[str, ...]],
-        recordings: Mapping[int, Recording],
-        ranks: tuple[int, ...],
-    ) -> Finding:
-        rank, names = next(iter(contradicted.items()))
-        joining, launched = recordings[rank].joinings[0], recordings[rank].environ[names[0].upper()]
-        used = joined_with(joining, names[0])
-        headline = f"{ranks_phrase(ranks)} joined with {names[0]} {used} where the launcher set "
-        headline += f"{names[0].upper()}={launched}"
-        if names[0] == "rank" and len(contradicted) > 1:
-            headline = f"{ranks_phrase(ranks)} were taken by processes to which the launcher gave others: "
-            headline += f"rank {used} by RANK={launched}"
-        return self.fail(
-            headline,
-            ranks=ranks,
-            where=joining.at,
-            evidence=[
-                Evidence(_described(recordings[member], names), (member,))
-                for member, names in contradicted.items()
-            ],
-        )
 
     def _moved(self, moved: Mapping[int, tuple[str, ...]], recordings: Mapping[int, Recording]) -> Finding:
         rank, names = next(iter(moved.items()))

@@ -1,9 +1,7 @@
-from collections.abc import Mapping
-
-from ddpdoctor.check import Check, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Findings, NotMeasured, Passed
 from ddpdoctor.recorder.events.training import Forward
-from ddpdoctor.text import listing, plural, ranks_phrase
-from ddpdoctor.trace import Recording, Trace, by_key, of_model, on_each_rank, on_ranks, shown_at
+from ddpdoctor.text import by_state, listing, plural, ranks_phrase
+from ddpdoctor.trace import Recording, Trace, by_key, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.source_causes import part_assigned, unfreezing
 from ddpdoctor.trace.sync import MissedReduction, Unaveraged, finding_fields, unaveraged_updates
 
@@ -35,46 +33,41 @@ class ChangedAfterWrap(Check):
     code = "DD205"
     title = "wrapped modules keep their parameters"
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.wrapped()
         unknown = by_key(on_each_rank(recordings, _with_unknown), lambda forward: forward.wrapper)
+        for forwards in unknown:
+            rank, first = next(iter(forwards.items()))
+            wrapper = recordings[rank].wrapper(first.wrapper) or recordings[rank].wrappers[0]
+            frozen = {parameter.key for parameter in wrapper.parameters if not parameter.requires_grad}
+            unfrozen = frozen.issuperset(first.unknown)
+            word = "unfrozen" if unfrozen else "new"
+            shown = by_state({rank: f"{word}: {listing(it.unknown, 8)}" for rank, it in forwards.items()})
+            script = recordings[rank].script
+            given = unfreezing(script) if unfrozen else part_assigned(script, first.unknown)
+            wrapped = shown_at("wrapped", wrapper.at if given else None)
+            yield self.fail(
+                f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel "
+                f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
+                ranks=tuple(forwards),
+                where=given or wrapper.at or first.at,
+                evidence=(*shown, *wrapped, *shown_at("used", first.at)),
+                about=of_model(wrapper),
+            )
         if unknown:
-            return [self._new_parameters(recordings, forwards) for forwards in unknown]
-        return [self._hooks_lost(updates) for updates in _without_hooks(trace)] or Passed(
-            "no parameter of a wrapped module was replaced, added or converted after the wrap"
-        )
-
-    def _new_parameters(
-        self, recordings: Mapping[int, Recording], forwards: Mapping[int, Forward]
-    ) -> Finding:
-        rank, first = next(iter(forwards.items()))
-        wrapper = recordings[rank].wrapper(first.wrapper) or recordings[rank].wrappers[0]
-        frozen = {parameter.key for parameter in wrapper.parameters if not parameter.requires_grad}
-        unfrozen = frozen.issuperset(first.unknown)
-        word = "unfrozen" if unfrozen else "new"
-        shown = on_ranks(forwards, lambda forward: f"{word}: {listing(forward.unknown, 8)}")
-        script = recordings[rank].script
-        given = unfreezing(script) if unfrozen else part_assigned(script, first.unknown)
-        wrapped = shown_at("wrapped", wrapper.at if given else None)
-        evidence = (*shown["evidence"], *wrapped, *shown_at("used", first.at))
-        return self.fail(
-            f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel "
-            f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
-            **{**shown, "where": given or wrapper.at or first.at, "evidence": evidence},
-            about=of_model(wrapper),
-        )
-
-    def _hooks_lost(self, updates: list[Unaveraged]) -> Finding:
-        first = updates[0]
-        fields, forward = finding_fields(updates, first), first.first.forward
-        fields["evidence"] = (*fields["evidence"], *shown_at("used", forward.at if forward else None))
-        return self.fail(
-            f"DistributedDataParallel's hooks no longer fire for {first.wrapper.module}'s gradients on "
-            f"{ranks_phrase(first.by_rank)}: {len(first.differing)} of {first.compared} differ between ranks",
-            why="The forward went through the wrapper and every parameter got a gradient, and yet nothing was "
-            "all-reduced. Moving or converting a module after the wrap drops DDP's hooks.",
-            **{**fields, "where": first.wrapper.at or fields["where"]},
-        )
+            return
+        for updates in _without_hooks(trace):
+            update = updates[0]
+            fields, forward = finding_fields(updates, update), update.first.forward
+            fields["evidence"] = (*fields["evidence"], *shown_at("used", forward.at if forward else None))
+            yield self.fail(
+                f"DistributedDataParallel's hooks no longer fire for {update.wrapper.module}'s gradients on "
+                f"{ranks_phrase(update.by_rank)}: {len(update.differing)} of {update.compared} differ between ranks",
+                why="The forward went through the wrapper and every parameter got a gradient, and yet nothing was "
+                "all-reduced. Moving or converting a module after the wrap drops DDP's hooks.",
+                **{**fields, "where": update.wrapper.at or fields["where"]},
+            )
+        yield Passed("no parameter of a wrapped module was replaced, added or converted after the wrap")
 
 
 def _with_unknown(recording: Recording) -> list[Forward]:

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeAlias, TypeVar
 
-from ddpdoctor.model import Subject, Where
+from ddpdoctor.model import Evidence, Subject, Where
 from ddpdoctor.recorder.events.data import Loader, Sampler, Subset
 from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import by_state
@@ -62,11 +62,20 @@ class SharedPass:
         return of_loader(self.loader)
 
     def fields(
-        self, states: Mapping[int, _T], text: Callable[[_T], str] = str, where: Where | None = None
+        self,
+        states: Mapping[int, _T],
+        text: Callable[[_T], str] = str,
+        where: Where | None = None,
+        cause: Where | None = None,
     ) -> dict[str, Any]:
-        """The fields of a finding about this loader: ranks, where, evidence of each rank's state, and about."""
-        evidence = by_state(states, text)
-        return {"ranks": self.ranks, "where": where or self.at, "evidence": evidence, "about": self.about}
+        """The fields of a finding about this loader: ranks, where, evidence of each rank's state, and about.
+
+        Args:
+            cause: the line to change in place of ``where``, which is shown as evidence then.
+        """
+        made = (Evidence(f"DataLoader at {self.at}", where=self.at),) if cause and self.at else ()
+        evidence, at = (*by_state(states, text), *made), cause or where or self.at
+        return {"ranks": self.ranks, "where": at, "evidence": evidence, "about": self.about}
 
     @property
     def sampler_at(self) -> Where | None:
