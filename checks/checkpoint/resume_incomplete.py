@@ -1,5 +1,5 @@
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import PurePath
@@ -9,7 +9,7 @@ from ddpdoctor.recorder.events.files import Load, Save, StateLoad
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.recorder.loop_numbers import LoopNumbers
 from ddpdoctor.text import ranks_do, ranks_phrase
-from ddpdoctor.trace import Recording, Trace, by_key, by_line, on_ranks
+from ddpdoctor.trace import Recording, Trace, by_key, by_line, on_each_rank, on_ranks
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.instances import files
 from ddpdoctor.trace.lines import program_of
@@ -59,20 +59,18 @@ class ResumeIncomplete(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training()
         saves = [(recording, save) for recording in recordings.values() for save in recording.saves]
-        resumed = {
-            rank: resume for rank, recording in recordings.items() if (resume := _resume(recording, saves))
-        }
+        resumed = on_each_rank(recordings, lambda recording: _resume(recording, saves))
         self.require(resumed, "no training goes on from a checkpoint that holds more than weights")
-        lacking = ((rank, resume) for rank, resume in resumed.items() if resume.missing)
-        again = ((rank, resume) for rank, resume in resumed.items() if resume.again)
-        unsaved = ((rank, resume) for rank, resume in resumed.items() if resume.unsaved)
-        repeated = ((rank, resume) for rank, resume in resumed.items() if resume.repeated)
-        kinds = ", ".join(sorted({load.kind for resume in resumed.values() for load in resume.restored}))
+        lacking = by_key((it for it in resumed if it[1].missing), lambda resume: (resume.at, resume.missing))
+        unsaved = by_line(it for it in resumed if it[1].unsaved)
+        again = by_key((it for it in resumed if it[1].again), lambda resume: resume.first_line)
+        repeated = by_key((it for it in resumed if it[1].repeated), lambda resume: resume.first_line)
+        kinds = ", ".join(sorted({load.kind for _, resume in resumed for load in resume.restored}))
         return [
-            *(self._not_restored(of_line, _elsewhere(of_line, resumed)) for of_line in by_key(lacking, _key)),
-            *map(self._never_saved, by_line(unsaved)),
-            *map(self._begins_again, by_key(again, lambda resume: resume.again and resume.again.at)),
-            *map(self._repeats, by_key(repeated, lambda resume: resume.repeated and resume.repeated.at)),
+            *(self._not_restored(of_line, _elsewhere(of_line, resumed)) for of_line in lacking),
+            *map(self._never_saved, unsaved),
+            *(self._goes_back(of_line, again=True) for of_line in again),
+            *(self._goes_back(of_line, again=False) for of_line in repeated),
         ] or Passed(f"training went on from a checkpoint with {kinds} restored")
 
     def _not_restored(self, lacking: Mapping[int, "Resume"], elsewhere: StateLoad | None) -> Finding:
@@ -87,18 +85,22 @@ class ResumeIncomplete(Check):
             about=Kind.PATH.of(resume.load.path),
         )
 
-    def _begins_again(self, again: Mapping[int, "Resume"]) -> Finding:
-        resume = next(iter(again.values()))
-        epoch = resume.epoch
+    def _goes_back(self, resumed: Mapping[int, "Resume"], *, again: bool) -> Finding:
+        resume = next(iter(resumed.values()))
+        epoch, ranks, file = resume.epoch, ranks_phrase(resumed), files([resume.load.path])
+        headline = f"{ranks} train on epoch {epoch} again after resuming from {file}"
+        shown = f"epoch {epoch} in the checkpoint, and in the first pass after it"
+        if again:
+            headline = (
+                f"the sampler of {ranks} begins again at epoch 0 after resuming from epoch {epoch} of {file}"
+            )
+            shown = f"epoch {epoch} in the checkpoint, 0 in the first pass after it"
         return self.fail(
-            f"the sampler of {ranks_phrase(again)} begins again at epoch 0 after resuming from epoch {epoch} "
-            f"of {files([resume.load.path])}",
-            ranks=tuple(again),
-            where=resume.again.at if resume.again else None,
-            evidence=(
-                Evidence(f"epoch {epoch} in the checkpoint, 0 in the first pass after it", tuple(again)),
-            ),
-            explained_by=("DD103",),
+            headline,
+            ranks=tuple(resumed),
+            where=resume.first_line,
+            evidence=(Evidence(shown, tuple(resumed)),),
+            explained_by=("DD103",) if again or resume.samplers_are_told else (),
         )
 
     def _never_saved(self, lacking: Mapping[int, "Resume"]) -> Finding:
@@ -110,19 +112,6 @@ class ResumeIncomplete(Check):
             about=Kind.PATH.of(resume.load.path),
         )
 
-    def _repeats(self, repeated: Mapping[int, "Resume"]) -> Finding:
-        resume = next(iter(repeated.values()))
-        epoch = resume.epoch
-        return self.fail(
-            f"{ranks_phrase(repeated)} train on epoch {epoch} again after resuming from {files([resume.load.path])}",
-            ranks=tuple(repeated),
-            where=resume.repeated.at if resume.repeated else None,
-            evidence=(
-                Evidence(f"epoch {epoch} in the checkpoint, and in the first pass after it", tuple(repeated)),
-            ),
-            explained_by=("DD103",) if resume.samplers_are_told else (),
-        )
-
 
 @dataclass(frozen=True)
 class Resume:
@@ -132,12 +121,14 @@ class Resume:
     restored: tuple[StateLoad, ...]
     missing: tuple[str, ...]
     """Kinds whose state is in the file and was not restored."""
-    again: Pass | None = None
-    """The first training pass after it, where that begins the epochs again."""
+    first: Pass | None = None
+    """The first training pass after it."""
+    again: bool = False
+    """Whether that begins the epochs again."""
     unsaved: str | None = None
     """The class of an optimizer, or of a scheduler, with a state that is neither in the file nor restored."""
-    repeated: Pass | None = None
-    """The first training pass after it, where that has the epoch again that was done before it was saved."""
+    repeated: bool = False
+    """Whether the first pass has the epoch again that was done before it was saved."""
     beside: tuple[str, ...] = ()
     """The other files that hold the missing states, where the script saves several at once."""
     epoch: int = 0
@@ -150,22 +141,24 @@ class Resume:
         """Where the model took its weights."""
         return next((load.at for load in self.restored if load.kind == "module"), self.load.at)
 
+    @property
+    def first_line(self) -> Where | None:
+        """Where the first pass was made."""
+        return self.first.at if self.first else None
 
-def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Resume | None:
-    """The last checkpoint that this rank goes on from; None for weights alone, which is fine-tuning."""
+
+def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Iterator[Resume]:
+    """The last checkpoint that this rank goes on from; none for weights alone, which is fine-tuning."""
+    updates = [update.time for update in recording.updates]
     for file in reversed(recording.loads):
-        updates = [update.time for step in recording.steps for update in step.optimizer_steps]
         first = min((time for time in updates if time > file.begin), default=None)
         if first is None or file.error or not file.path:
             continue
         since = max((time for time in updates if time < file.begin), default=-math.inf)
         beside = _saved_beside(recording, file, saves, since, first)
         load = replace(file, numbers={**file.numbers, **_numbers_beside(recording, beside, since, first)})
-        restored = tuple(
-            state
-            for state in recording.state_loads
-            if (since if beside else load.begin) < state.time < first and not state.error
-        )
+        begin = since if beside else load.begin
+        restored = [it for it in recording.state_loads if begin < it.time < first and not it.error]
         if any(state.missing for state in restored):
             continue  # a model with other parts is tuned, not resumed
         kinds = {state.kind for state in restored}
@@ -177,7 +170,8 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
         goes_on, follow = _first_pass(recording, load), _following_epochs(load, saves)
         epoch = int(min((load.numbers[name] for name in follow), default=0))
         next_epoch = _is_next(load, goes_on)
-        counts_on = next_epoch or _was_restarted(recording) or _counts_on(recording, load, first)
+        restarted = recording.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+        counts_on = next_epoch or restarted or _counts_on(recording, load, first)
         if (
             "module" not in kinds
             or not new
@@ -191,18 +185,19 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Re
         unsaved = _unsaved(recording, new) if counts_on and not is_whole else None
         has_schedule = unsaved or "scheduler" in {*held, *kinds}
         begun = None if has_schedule else _begun_again(recording, kinds, first)
-        return Resume(
+        yield Resume(
             load,
-            restored,
+            tuple(restored),
             missing,
-            again=_again(goes_on) if epoch else None,
+            goes_on,
+            again=bool(epoch) and _is_at_epoch_0(goes_on),
             unsaved=unsaved or begun,
-            repeated=_repeated(recording, load, goes_on, saves, follow, kinds),
+            repeated=_is_repeated(recording, load, goes_on, saves, follow, kinds),
             beside=tuple(path for path, kind in beside.items() if kind in missing),
             epoch=epoch,
             samplers_are_told=_samplers_are_told(recording),
         )
-    return None
+        return
 
 
 def _is_next(load: Load, first: Pass | None) -> bool:
@@ -216,18 +211,16 @@ def _is_next(load: Load, first: Pass | None) -> bool:
 def _following_epochs(load: Load, saves: Sequence[tuple[Recording, Save]]) -> list[str]:
     """The numbers of a checkpoint that are its epoch, or the next: in each save like it in a known epoch."""
     alike = [(writer, save) for writer, save in saves if set(save.entries) == set(load.entries)]
-    known = [(save, epoch) for writer, save in alike if (epoch := _epoch_at(writer, save)) is not None]
+    known = [
+        (save, epoch)
+        for writer, save in alike
+        if (epoch := _epoch_of(writer, _pass_before(writer, save))) is not None
+    ]
     return [
         name
         for name in load.numbers
         if known and all(save.numbers.get(name) in (epoch, epoch + 1) for save, epoch in known)
     ]
-
-
-def _epoch_at(writer: Recording, save: Save) -> float | None:
-    """The epoch of the training pass in or behind which a checkpoint was saved."""
-    last = _pass_before(writer, save)
-    return _epoch_of(writer, last) if last else None
 
 
 def _pass_before(writer: Recording, save: Save) -> Pass | None:
@@ -257,7 +250,7 @@ def _saved_beside(
     writer, saved = next((it for it in reversed(saves) if it[1].path == load.path), (None, None))
     if writer is None or saved is None:
         return {}
-    updates = [update.time for step in writer.steps for update in step.optimizer_steps]
+    updates = [update.time for update in writer.updates]
     begin = max((time for time in updates if time < saved.begin), default=-math.inf)
     end = min((time for time in updates if time > saved.begin), default=math.inf)
     beside = {
@@ -266,7 +259,7 @@ def _saved_beside(
         if begin < save.begin < end and save.path and save.path != load.path
     }
     goes_on = _first_pass(recording, load)
-    told = goes_on is not None and goes_on.sampler is not None and bool(goes_on.sampler.epoch)
+    told = goes_on and goes_on.sampler and goes_on.sampler.epoch
     loaded = any(since < it.begin < first and it.path in beside and not it.error for it in recording.loads)
     return beside if told or loaded else {}
 
@@ -299,20 +292,15 @@ def _restored(resume: Resume) -> str:
     return f"holds {', '.join(resume.load.entries)}; restored: {kinds}"
 
 
-def _key(resume: Resume) -> object:
-    return resume.at, resume.missing
-
-
-def _elsewhere(lacking: Mapping[int, Resume], resumed: Mapping[int, Resume]) -> StateLoad | None:
+def _elsewhere(lacking: Mapping[int, Resume], resumed: Sequence[tuple[int, Resume]]) -> StateLoad | None:
     """Where other ranks restore what these leave behind."""
     missing = {kind for resume in lacking.values() for kind in resume.missing}
-    others = (resume for rank, resume in resumed.items() if rank not in lacking)
+    others = (resume for rank, resume in resumed if rank not in lacking)
     return next((state for other in others for state in other.restored if state.kind in missing), None)
 
 
 def _stepped_before(recording: Recording, time: float) -> set[int]:
-    updates = (update for step in recording.steps for update in step.optimizer_steps)
-    return {update.optimizer for update in updates if update.time < time}
+    return {update.optimizer for update in recording.updates if update.time < time}
 
 
 def _saves_there(saves: Sequence[tuple[Recording, Save]], load: Load) -> bool:
@@ -330,18 +318,17 @@ def _first_pass(recording: Recording, load: Load) -> Pass | None:
     return next((pass_ for pass_ in recording.training_passes if pass_.begin > load.begin), None)
 
 
-def _again(first: Pass | None) -> Pass | None:
-    """The first training pass after the load, where its sampler is at epoch 0."""
+def _is_at_epoch_0(first: Pass | None) -> bool:
+    """Whether the sampler of the first training pass after the load is at epoch 0."""
     sampler = first.sampler if first is not None else None
-    return first if sampler is not None and sampler.shuffle and sampler.epoch == 0 else None
+    return sampler is not None and bool(sampler.shuffle) and sampler.epoch == 0
 
 
 def _unsaved(recording: Recording, new: set[int]) -> str | None:
     """The class of a new optimizer that keeps a state."""
     stateful = {
         update.optimizer
-        for step in recording.steps
-        for update in step.optimizer_steps
+        for update in recording.updates
         if any(group.get("betas") or group.get("momentum") for group in update.hyperparameters)
     }
     return next((held.name for held in recording.optimizers if held.index in new & stateful), None)
@@ -359,26 +346,22 @@ def _begun_again(recording: Recording, restored: Collection[str], first: float) 
     return later.name if later and begun else None
 
 
-def _was_restarted(recording: Recording) -> bool:
-    return recording.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
-
-
-def _repeated(
+def _is_repeated(
     recording: Recording,
     load: Load,
     first: Pass | None,
     saves: Sequence[tuple[Recording, Save]],
     follow: Sequence[str],
     restored: Collection[str],
-) -> Pass | None:
-    """The first training pass after the load, where saves of this script show that its epoch was done before."""
+) -> bool:
+    """Whether saves of this script show that the epoch of the first training pass after the load was done before."""
     epoch = _epoch_of(recording, first) if first and first.sampler else None
     # Epoch 0 is also that of another training.
     if epoch is None or not (epoch or "optimizer" in restored):
-        return None
+        return False
     names = [name for name in follow if load.numbers[name] == epoch]
     alike = ((writer, save) for writer, save in saves if set(save.entries) == set(load.entries))
-    return first if any(_saved_when_done(writer, save, names) for writer, save in alike) else None
+    return any(_saved_when_done(writer, save, names) for writer, save in alike)
 
 
 def _saved_when_done(writer: Recording, save: Save, names: Sequence[str]) -> bool:
@@ -395,9 +378,11 @@ def _samplers_are_told(recording: Recording) -> bool:
     return any(pass_.sampler and pass_.sampler.epoch for pass_ in recording.training_passes)
 
 
-def _epoch_of(recording: Recording, pass_: Pass) -> float | None:
+def _epoch_of(recording: Recording, pass_: Pass | None) -> float | None:
     """The epoch of a training pass: what its sampler was told, and otherwise what the loop around it counts, of the
     first pass alone. None where that is not known."""
+    if pass_ is None:
+        return None
     if _samplers_are_told(recording):
         return pass_.sampler.epoch if pass_.sampler else None
     if pass_.begin > recording.training_passes[0].begin or not recording.steps:

@@ -72,6 +72,10 @@ _LAST_ERROR = "Last error:"
 _LAST_LINES = 10
 """Of the output of a rank that ended without an exception."""
 _FIND_EXIT = "find what ends the process there: sys.exit, os._exit"
+_FIX_USAGE = (
+    "options of ddpdoctor stand before the script, and the script's arguments after it: "
+    "ddpdoctor check --nproc 2 train.py ARGS..."
+)
 _FIX_STATUS = {
     126: "make the program executable: chmod +x PROGRAM",
     127: "activate the environment that has the program, or name it by its path",
@@ -131,19 +135,41 @@ class RankFailedFirst(HangCheck):
         first = ranks.first_to_break()
         if first is None or first.killed_by or ranks.unwritable or ranks.stage is not Stage.MEASURE:
             raise NotMeasured(ranks.broken)
-        return [self._failed_in_group(ranks, first)]
+        others = [rank.rank for rank in ranks.ranks if rank.rank != first.rank]
+        return self.fail(
+            f"rank {first.rank} {_how(first)} in {first.step or first.current}",
+            why=f"Rank {first.rank} ended before the measurements were done." + consequences(others),
+            fix=f"see the last line outside torch in the traceback of rank {first.rank}"
+            if first.failure
+            else f"{_FIND_EXIT}, or an abort in a library that rank {first.rank} uses",
+            ranks=(first.rank,),
+            evidence=(Evidence(first.failure.traceback.rstrip(), (first.rank,)),) if first.failure else (),
+        )
 
     def examine_ended(self, trace: Trace) -> Judgement:
         if trace.broken is None:
             if raised := _raised_beside_the_ranks(trace):
-                return [self._failed_beside_the_ranks(raised)]
+                return self.fail(
+                    f"the process that started the ranks failed with {last_line(raised)}",
+                    why="Every rank reached the end of its script. The process that started them did not, so whoever "
+                    "runs it, such as a scheduler, counts the job as failed.",
+                    fix="fix the exception at this line; this process is not a rank and has no process group",
+                    where=raised.at,
+                )
             ranks = plural(len(trace.ranks), "rank")
             return Passed(f"{ranks} of the training run ended well in {trace.seconds:.1f} s")
         first = trace.first_to_break()
         if trace.timed_out or trace.slurm or (first and (first.killed_by or first.fault_of_rehearsal)):
             raise NotMeasured(trace.broken)
         if first is None:
-            return [self._launcher_failed(trace)]
+            unfinished = [rank.rank for rank in trace.ranks if not rank.finished]
+            return self.fail(
+                f"the launcher ended with exit status {trace.status}, and {ranks_phrase(unfinished)} did not reach "
+                "the end",
+                why="No rank failed by itself, so the launcher did: its last lines show why.",
+                fix="torchrun --standalone --nproc-per-node 1 --no-python true     # has to end with exit status 0",
+                evidence=trace.log,
+            )
         if len(trace.ranks) == 1 and not (trace.recorded or first.failure):
             return [self._failed_before_ranks(first)]
         return [self._failed_in_run(trace, rank) for rank in _with_errors_of_their_own(trace, first)]
@@ -156,34 +182,31 @@ class RankFailedFirst(HangCheck):
         if reason:
             return [self._script_not_started(log, reason)]
         reason = log.search(*_NOT_STARTED)
-        if reason and not (log.training or _started_later(log, reason)) and _is_near_the_end(log, reason):
-            return [self._job_not_started(reason)]
+        if reason and not log.training and _ended_it(log, reason):
+            return self.fail(
+                f"the job did not start: {shorten(reason.match[0])}",
+                why="The launcher could not start, so no rank printed anything.",
+                fix=_NOT_STARTED[reason.match.re.pattern],
+                **log_fields(reason, role=Role.EXCEPTION),
+            )
         return (
             NOT_IN_OUTPUT if log.failed or log.cut_off else Passed(f"no line of {log.read} reports a failure")
         )
 
     def _script_not_started(self, log: Log, reason: Reason) -> Finding:
         ranks = {end.rank for end in log.ended if end.code > 0 and end.rank is not None}
-        of_hydra = reason.match.re.pattern == _OF_HYDRA
-        ended = "ended" if of_hydra else "ended at once"
+        ended = "ended at once"
+        why = "Python could not start the script, or the script rejected its arguments. No rank joined the process "
+        why += "group."
+        fix = "run the same command without the launcher: python script.py ARGUMENTS"
+        if reason.match.re.pattern == _OF_HYDRA:
+            ended, fix = "ended", "HYDRA_FULL_ERROR=1 torchrun ...     # prints the traceback"
+            why = "Hydra prints no traceback of such an error; the next lines of the output name it."
         return self.fail(
             f"{ranks_phrase(ranks, 'a process')} {ended}: {shorten(reason.match[0].rstrip(':'))}",
-            why="Hydra prints no traceback of such an error; the next lines of the output name it."
-            if of_hydra
-            else "Python could not start the script, or the script rejected its arguments. No rank joined the process "
-            "group.",
-            fix="HYDRA_FULL_ERROR=1 torchrun ...     # prints the traceback"
-            if of_hydra
-            else "run the same command without the launcher: python script.py ARGUMENTS",
+            why=why,
+            fix=fix,
             **log_fields(reason, role=Role.EXCEPTION, ranks=ranks),
-        )
-
-    def _job_not_started(self, reason: Reason) -> Finding:
-        return self.fail(
-            f"the job did not start: {shorten(reason.match[0])}",
-            why="The launcher could not start, so no rank printed anything.",
-            fix=_NOT_STARTED[reason.match.re.pattern],
-            **log_fields(reason, role=Role.EXCEPTION),
         )
 
     def _raised(self, log: Log, first: Raised) -> Finding:
@@ -244,37 +267,6 @@ class RankFailedFirst(HangCheck):
             evidence=(Evidence(output),) if output else (),
         )
 
-    def _failed_beside_the_ranks(self, raised: ScriptRaised) -> Finding:
-        return self.fail(
-            f"the process that started the ranks failed with {last_line(raised)}",
-            why="Every rank reached the end of its script. The process that started them did not, so whoever runs it, "
-            "such as a scheduler, counts the job as failed.",
-            fix="fix the exception at this line; this process is not a rank and has no process group",
-            where=raised.at,
-        )
-
-    def _launcher_failed(self, trace: Trace) -> Finding:
-        unfinished = [rank.rank for rank in trace.ranks if not rank.finished]
-        return self.fail(
-            f"the launcher ended with exit status {trace.status}, and {ranks_phrase(unfinished)} did not reach "
-            "the end",
-            why="No rank failed by itself, so the launcher did: its last lines show why.",
-            fix="torchrun --standalone --nproc-per-node 1 --no-python true     # has to end with exit status 0",
-            evidence=[line for line in trace.log],
-        )
-
-    def _failed_in_group(self, ranks: GroupRecord, first: RankRecord) -> Finding:
-        others = [rank.rank for rank in ranks.ranks if rank.rank != first.rank]
-        return self.fail(
-            f"rank {first.rank} {_how(first)} in {first.step or first.current}",
-            why=f"Rank {first.rank} ended before the measurements were done." + consequences(others),
-            fix=f"see the last line outside torch in the traceback of rank {first.rank}"
-            if first.failure
-            else f"{_FIND_EXIT}, or an abort in a library that rank {first.rank} uses",
-            ranks=(first.rank,),
-            evidence=(Evidence(first.failure.traceback.rstrip(), (first.rank,)),) if first.failure else (),
-        )
-
 
 def _raised_beside_the_ranks(trace: Trace) -> ScriptRaised | None:
     """The exception that ended the command, of a process that started ranks; None where it ended well."""
@@ -291,13 +283,11 @@ def _most_specific_line(message: str) -> str:
     return next(iter(after), lines[0] if lines else "").strip()
 
 
-def _started_later(log: Log, reason: Reason) -> bool:
-    """Whether Kubernetes got over it."""
-    last = max((line.position for line in log.find(_STARTED)), default=0)
-    return any(isinstance(source, Line) and source.position < last for source in reason.sources)
-
-
-def _is_near_the_end(log: Log, reason: Reason) -> bool:
+def _ended_it(log: Log, reason: Reason) -> bool:
+    """Whether an error stands near the end of the output, and Kubernetes did not get over it."""
+    started = max((line.position for line in log.find(_STARTED)), default=0)
+    if any(isinstance(source, Line) and source.position < started for source in reason.sources):
+        return False
     lines = (source.line if isinstance(source, Raised) else source for source in reason.sources)
     last = max(line.position for line in lines)
     return log.last is not None and log.last.position - last <= _NEAR_THE_END
@@ -370,13 +360,7 @@ def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> 
 
 
 def _fix_of_usage(first: RankTrace) -> str | None:
-    usage = any(line.startswith("usage:") for line in first.output)
-    return (
-        "options of ddpdoctor stand before the script, and the script's arguments after it: "
-        "ddpdoctor check --nproc 2 train.py ARGS..."
-        if usage
-        else None
-    )
+    return _FIX_USAGE if any(line.startswith("usage:") for line in first.output) else None
 
 
 def _explained_by(first: RankTrace, trace: Trace) -> tuple[str, ...]:
@@ -408,9 +392,9 @@ def _place(first: RankTrace) -> Where | None:
     if first.failure and (place := place_in_worker(first.failure.message)):
         return place
     recording = first.recording
-    raised = recording.raised if recording is not None else None
-    if raised is not None and raised.at is not None and first.failure and first.failure.type == raised.type:
+    raised = recording.raised if recording else None
+    if raised and raised.at and first.failure and first.failure.type == raised.type:
         return raised.at
     if first.failure is not None:
         return innermost(first.failure.traceback)
-    return recording.exit.at if recording is not None and recording.exit is not None else None
+    return recording.exit.at if recording and recording.exit else None

@@ -224,7 +224,7 @@ def _window(recording: Recording, pass_: Pass) -> tuple[float, float]:
     """From the beginning of the evaluation to the next training step or evaluation."""
     after = pass_.begin if pass_.end is None else pass_.end
     steps = [forward.time for step in recording.steps for forward in step.forwards if forward.grad]
-    steps += [update.time for step in recording.steps for update in step.optimizer_steps]
+    steps += [update.time for update in recording.updates]
     passes = (other.begin for other in recording.passes if other.training or other.loader == pass_.loader)
     return pass_.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
 

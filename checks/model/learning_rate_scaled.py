@@ -72,8 +72,7 @@ class LearningRateScaled(Check):
 
 def _first_steps(recording: Recording) -> list[OptimizerStep]:
     """The first update of each optimizer."""
-    taken = [update for step in recording.steps for update in step.optimizer_steps]
-    return list({update.optimizer: update for update in reversed(taken)}.values())
+    return list({update.optimizer: update for update in reversed(recording.updates)}.values())
 
 
 def _scaled_rate(step: OptimizerStep, name: str, ranks: int) -> float | None:

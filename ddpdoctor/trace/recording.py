@@ -172,6 +172,11 @@ class Recording:
         return tuple(backward for step in self.all_steps for backward in step.backwards)
 
     @cached_property
+    def updates(self) -> tuple[OptimizerStep, ...]:
+        """The updates in :attr:`steps`."""
+        return tuple(update for step in self.steps for update in step.optimizer_steps)
+
+    @cached_property
     def evaluation_forwards(self) -> tuple[Forward, ...]:
         """Forwards without autograd, inside training steps that were written down and outside; not every one."""
         return tuple(forward for forward in self.events(Forward) if not forward.grad)
