@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ddpdoctor.fix import CannotPatch
-from ddpdoctor.fix.imports import DIST, Imports
-from ddpdoctor.fix.source import Node
+from ddpdoctor.fix.source import Node, Nodes
 from ddpdoctor.program import Condition, Origin
 from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.files import FUNCTIONS, argument, dotted
-from ddpdoctor.program.index import Entity, Point
+from ddpdoctor.program.index import Point
 from ddpdoctor.program.known import RETURNS_ITS_ARGUMENTS
 
 if TYPE_CHECKING:
     from ddpdoctor.fix.writing import Source
 
+DIST = "torch.distributed"
 DDP = "torch.nn.parallel.DistributedDataParallel"
 LOADER = "torch.utils.data.DataLoader"
 SAMPLER = "torch.utils.data.DistributedSampler"
@@ -31,7 +31,7 @@ LOCAL_RANK = (
 _VARIABLES = {"get_rank": "RANK", "get_world_size": "WORLD_SIZE", "get_node_local_rank": "LOCAL_RANK"}
 
 
-class Reading(Imports):
+class Reading(Nodes):
     """A file of the user's, as patches read it."""
 
     def means(self, node: Node, *names: str) -> bool:
@@ -110,52 +110,7 @@ class Reading(Imports):
         reads = [it for it in self.all(ast.Name, ast.Attribute, ast.Subscript, within=node) if dotted(it)]
         return [it for it in reads if self.file.parents.get(it) not in reads]
 
-    def free(self, at: Node, name: str) -> str:
-        """A name for a new variable: this one, or one like it where the function has it already."""
-        scope = self.scope(at)
-        taken = {node.id for node in self.all(ast.Name, within=scope)}
-        taken |= {node.arg for node in self.all(ast.arg, within=scope)}
-        return next(
-            other for other in (name, f"rank_{name}", f"new_{name}", f"{name}_2") if other not in taken
-        )
-
     # -- the process group ------------------------------------------------------------------------------------
-
-    def rank(self, at: Node, *, plain: bool = False) -> str:
-        """The rank, as the file may write it here: its own variable, or a call.
-
-        Args:
-            plain: whether there is a process group wherever this runs; else it is 0 without one.
-        """
-        return self._from_group(at, "get_rank", "" if plain else "0")
-
-    def world_size(self, at: Node, *, plain: bool = False) -> str:
-        """The number of ranks, as the file may write it here; ``plain`` as for :func:`rank`."""
-        return self._from_group(at, "get_world_size", "" if plain else "1")
-
-    def local_rank(self, at: Node) -> str | None:
-        """The number of the rank on its host, as the file may write it here; None where it has no name for it."""
-        return self.readable(at, lambda point: self._gives(point, "get_node_local_rank"))
-
-    def _from_group(self, at: Node, function: str, alone: str) -> str:
-        name = self.readable(at, lambda point: self._gives(point, function))
-        if name:
-            return name
-        for (
-            call
-        ) in self.file.calls:  # a function of the script's own, which knows what to say of a single process
-            is_own = any(isinstance(it, Entity) for it in self.program.flow.called(self.point(call)))
-            if (
-                is_own
-                and dotted(call.func)
-                and not arguments(call)
-                and self._gives(self.point(call), function)
-            ):
-                return str(self.code(call))
-        written = f"{self.use(f'{DIST}.{function}')}()"
-        return (
-            f"({written} if {self.has_group()} else {alone})" if alone and self.may_lack_group() else written
-        )
 
     def readable(self, at: Node, fits: Callable[[Point], bool]) -> str | None:
         """The name of a variable that has such a value and can be read here, the nearest first."""
@@ -216,10 +171,6 @@ class Reading(Imports):
             return not arguments(node)
         is_read = "builtins.int" in flow.referents(end.at(node.func))
         return is_read and names == {f"os.environ[{variable!r}]"}
-
-    def has_group(self) -> str:
-        """Whether there is a process group, as the file may write it."""
-        return f"{self.use(f'{DIST}.is_initialized')}()"
 
     def may_lack_group(self) -> bool:
         """Whether the program initializes its process group under a condition: it also runs without, in one process."""

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ddpdoctor.blame.dump import Dump
-from ddpdoctor.blame.hang_snapshot import HangSnapshot, ProcessRole
+from ddpdoctor.blame.hang_snapshot import Dump, HangSnapshot, ProcessRole
 from ddpdoctor.blame.liveness import JobState, snapshot_state
 from ddpdoctor.files import written_at
 from ddpdoctor.hang.capture import capture

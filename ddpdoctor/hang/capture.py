@@ -15,9 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.frames import Frame, is_of_recorder, of_script, where_of
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
+from ddpdoctor.blame.hang_snapshot import Doing, Dump, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.blame.thresholds import LOOK_SECONDS
 from ddpdoctor.hang.flight.folder import read_files
 from ddpdoctor.hang.heartbeats import Answer, ask, handled_by, recorders_threads

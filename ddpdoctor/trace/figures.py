@@ -1,20 +1,26 @@
-"""A run as the sections of a page."""
+"""A run as the sections of a page; and whether replicas stay equal, as figures: from which step on weights differ,
+parameter by parameter, and norms by rank."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ddpdoctor.blame.figures import hang_section
-from ddpdoctor.figures import Section, Table
+from ddpdoctor.check import NotMeasured
+from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Strips, Table, Tone, cells
 from ddpdoctor.recorder.events.process import Threads
-from ddpdoctor.text import fold_ranks
+from ddpdoctor.text import fold_ranks, plural, ranks_phrase
 from ddpdoctor.trace import Trace
+from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.data_figures import data_section
 from ddpdoctor.trace.instances import by_value
+from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.recorded_job import cause_of_run, hang_analysis
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.sync import Group, Update, differing, replicas, updates
 from ddpdoctor.trace.time_figures import step_parts, timeline
-from ddpdoctor.trace.weight_figures import weights_section
 
 
 def sections(trace: Trace, culprits: Sequence[int] = ()) -> Iterator[Section]:
@@ -56,3 +62,174 @@ def _place(recording: Recording) -> tuple[str, ...]:
         str(threads.threads) if threads else "?",
         recording.torch,
     )
+
+
+_SOME_STEPS = "Of the steps in which replicas were compared."
+MOST_PARAMETERS, MOST_UPDATES, MOST_POINTS = 24, 60, 400
+_LEGEND = (
+    (Tone.GOOD, "equal on all ranks"),
+    (Tone.WAIT, "gradients differ"),
+    (Tone.BAD, "weights differ"),
+)
+
+
+def weights_section(trace: Trace) -> Section | None:
+    """Since when replicas differ, and gradient norms; None where nothing was compared."""
+    figures: list[Figure] = []
+    sentences: list[str] = []
+    try:
+        for group in replicas(trace):
+            compared = [update for update in updates(group) if _is_compared(update)]
+            if compared and (matrix := _matrix(group, compared)):
+                figures.append(matrix)
+            elif compared:
+                sentences.append(_all_equal(group, compared))
+        recordings = trace.training()
+        figures += [*_norms(recordings), *_losses(recordings)]
+    except NotMeasured:
+        pass
+    text = " ".join(sentences)
+    return Section("Weights and gradients", text, tuple(figures)) if figures or text else None
+
+
+def _is_compared(update: Update) -> bool:
+    return all(digests is not None for digests in update.after.values())
+
+
+def _all_equal(group: Group, compared: Sequence[Update]) -> str:
+    keys = {key for update in compared for row in update.after.values() for key in row or ()}
+    who, steps = ranks_phrase(group), len({update.index for update in compared})
+    return (
+        f"{plural(len(keys), 'parameter')} of {who} had equal bits on every rank after each of the "
+        f"{plural(steps, 'training step')} that were compared."
+    )
+
+
+def _matrix(group: Group, compared: Sequence[Update]) -> Strips | None:
+    """Parameters by steps; None where they stay equal."""
+    shown = {update.index: update for update in _some(compared)}
+    states = {index: _states(update) for index, update in shown.items()}
+    apart = {key for tones in states.values() for key, tone in tones.items() if tone is not Tone.GOOD}
+    if not apart:
+        return None
+    order = list(dict.fromkeys(key for tones in states.values() for key in tones))
+    first = {
+        key: next(n for n, tones in states.items() if tones.get(key, Tone.GOOD) is not Tone.GOOD)
+        for key in apart
+    }
+    rows = [
+        *sorted(apart, key=lambda key: (first[key], order.index(key))),
+        *(k for k in order if k not in apart),
+    ]
+
+    def row(key: str) -> Row:
+        spans = cells(list(shown), lambda index: _cell(key, states[index].get(key), shown[index]))
+        return Row(key, spans, f"since step {first[key]}" if key in first else "")
+
+    return Strips(
+        f"Parameters of {ranks_phrase(group)} after each step",
+        tuple(map(row, rows[:MOST_PARAMETERS])),
+        end=float(len(shown)),
+        columns=tuple(map(str, shown)),
+        legend=_LEGEND,
+        note=_note(compared, apart, rows),
+    )
+
+
+def _some(compared: Sequence[Update]) -> list[Update]:
+    """Of many updates the first that differ are shown, and some of the others."""
+    if len(compared) <= MOST_UPDATES:
+        return list(compared)
+    first = next((n for n, update in enumerate(compared) if differing(update.after)), 0)
+    begin = max(0, first - MOST_UPDATES // 4)
+    return list(compared[begin : begin + MOST_UPDATES])
+
+
+def _states(update: Update) -> dict[str, Tone]:
+    weights = {*differing(update.before), *differing(update.after)}
+    gradients = set(update.differing_gradients)
+    keys = next(iter(update.after.values())) or {}
+    return {key: Tone.BAD if key in weights else Tone.WAIT if key in gradients else Tone.GOOD for key in keys}
+
+
+def _cell(key: str, tone: Tone | None, update: Update) -> tuple[Tone, str] | None:
+    if tone is None:
+        return None
+    apart = f"; {_camps(key, update)}" if tone is Tone.BAD else ""
+    return tone, f"{key}, step {update.index}: {dict(_LEGEND)[tone]}{apart}"
+
+
+def _camps(key: str, update: Update) -> str:
+    """Which ranks hold equal values: ``ranks 0, 2 | rank 1``."""
+    digests = {rank: (row or {}).get(key) for rank, row in update.after.items()}
+    ranks = list(by_value(digests).values())
+    return " | ".join(ranks_phrase(those) for those in ranks[:6]) + (" | ..." if len(ranks) > 6 else "")
+
+
+def _note(compared: Sequence[Update], apart: set[str], rows: Sequence[str]) -> str:
+    sentences = []
+    first = next((update for update in compared if not apart.isdisjoint(differing(update.after))), None)
+    if first is not None:
+        key = next(key for key in differing(first.after) if key in apart)
+        sentences.append(
+            f"After step {first.index} these ranks hold different values of {key}: {_camps(key, first)}."
+        )
+    if len(rows) > MOST_PARAMETERS:
+        sentences.append(
+            f"{len(rows) - MOST_PARAMETERS} more parameters are not shown; {len(apart)} of {len(rows)} differ."
+        )
+    return " ".join(sentences)
+
+
+def _norms(recordings: Mapping[int, Recording]) -> Iterator[Lines]:
+    """The gradient norm by rank, of each step where the script clips by it."""
+    if clipped := _series(recordings, _clipped_norm):
+        yield Lines("Gradient norm before it is clipped", "training step", "norm", clipped)
+    elif taken := _series(recordings, _norm):
+        yield Lines("Gradient norm", "training step", "norm", taken, note=_SOME_STEPS)
+
+
+def _losses(recordings: Mapping[int, Recording]) -> Iterator[Lines]:
+    """The loss that each rank calls backward on."""
+    if series := _series(recordings, _loss):
+        yield Lines("Loss of each rank's own batch", "training step", "loss", series, note=_SOME_STEPS)
+
+
+def _clipped_norm(step: TrainingStep) -> float | None:
+    norms = [clip.norm for clip in step.clips if clip.norm is not None and math.isfinite(clip.norm)]
+    return norms[-1] if norms else None
+
+
+def _norm(step: TrainingStep) -> float | None:
+    norms = [update.norm for update in step.optimizer_steps if update.norm is not None]
+    return math.hypot(*norms) if norms else None
+
+
+def _loss(step: TrainingStep) -> float | None:
+    """That of its backwards together, as of micro-batches whose losses are divided by their number."""
+    losses = [backward.value for backward in step.backwards if backward.value is not None]
+    return math.fsum(losses) if losses and len(losses) == len(step.backwards) else None
+
+
+def _series(
+    recordings: Mapping[int, Recording], value_of: Callable[[TrainingStep], float | None]
+) -> tuple[Series, ...]:
+    """A value of each step by rank, equal ranks as one; of many ranks those that are furthest from the others."""
+    points: dict[int, list[tuple[float, float]]] = {rank: [] for rank in recordings}
+    for index, row in training_steps(recordings):
+        for rank, step in row.items():
+            if (value := value_of(step)) is not None:
+                points[rank].append((float(index), value))
+    known = by_value({rank: tuple(line[:MOST_POINTS]) for rank, line in points.items() if len(line) > 1})
+    lines = [
+        Series("all ranks" if len(ranks) == len(recordings) else ranks_phrase(ranks), line)
+        for line, ranks in known.items()
+    ]
+    return tuple(lines if len(lines) <= MOST_ROWS else _outliers(lines))
+
+
+def _outliers(lines: Sequence[Series]) -> list[Series]:
+    means = [math.fsum(y for _, y in line.points) / len(line.points) for line in lines]
+    middle = statistics.median(means)
+    furthest = sorted(range(len(lines)), key=lambda number: -abs(means[number] - middle))
+    return [lines[number] for number in sorted(furthest[:MOST_ROWS])]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from ddpdoctor import registry
 from ddpdoctor.blame.causes import Cause
-from ddpdoctor.blame.dump import Dump
 from ddpdoctor.blame.hang_analysis import cause_of
+from ddpdoctor.blame.hang_snapshot import Dump
 from ddpdoctor.hang.flight.dumped_job import DumpedJob
 from ddpdoctor.model import Confidence, Evidence, Finding, Level, Where
 from ddpdoctor.trace import Trace

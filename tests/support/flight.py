@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.hang_snapshot import Dump
 from ddpdoctor.hang.flight.reduce import reduce
 
 FRAMES = [

@@ -6,9 +6,8 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import DDP, argument, dotted, models_of
+from ddpdoctor.fix.reading import DDP, DIST, argument, dotted, models_of
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.files import LOOPS

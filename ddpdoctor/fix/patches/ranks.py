@@ -6,9 +6,8 @@ import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
-from ddpdoctor.fix.imports import DIST
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import dotted
+from ddpdoctor.fix.reading import DIST, dotted
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Kind

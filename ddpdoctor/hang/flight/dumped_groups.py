@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.hang_snapshot import Dump
 
 DEFAULT = "0"
 """The name of the default group, unless its description says that it is another."""

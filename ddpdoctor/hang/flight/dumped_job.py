@@ -24,10 +24,9 @@ from ddpdoctor.blame.causes import (
     NeverCame,
     NobodyLate,
 )
-from ddpdoctor.blame.dump import Dump, Entry
 from ddpdoctor.blame.frames import is_of_script, where_of
 from ddpdoctor.blame.hang_analysis import HangAnalysis
-from ddpdoctor.blame.hang_snapshot import HangSnapshot
+from ddpdoctor.blame.hang_snapshot import Dump, Entry, HangSnapshot
 from ddpdoctor.blame.place import Place, PlaceKind
 from ddpdoctor.blame.rank_state import End, Meeting, RankState, WaitGraph
 from ddpdoctor.blame.wording import at

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from ddpdoctor.blame.dump import Entry
 from ddpdoctor.blame.frames import Frame
+from ddpdoctor.blame.hang_snapshot import Entry
 from ddpdoctor.redact import escape
 from ddpdoctor.text import shorten
 

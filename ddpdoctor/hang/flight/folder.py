@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 
-from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.hang_snapshot import Dump
 from ddpdoctor.files import written_at
 from ddpdoctor.hang.flight.reading import rank_of, read
 from ddpdoctor.hang.flight.unpickle import Refused

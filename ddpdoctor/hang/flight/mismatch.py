@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.hang_snapshot import Dump
 from ddpdoctor.hang.flight.dumped_groups import ProcessGroup
 from ddpdoctor.text import listing, shorten
 

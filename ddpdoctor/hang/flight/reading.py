@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ddpdoctor.blame.dump import Dump, Entry
+from ddpdoctor.blame.hang_snapshot import Dump, Entry
 from ddpdoctor.hang.flight.reduce import MOST_RANKS, entry_at, reduce
 from ddpdoctor.hang.flight.unpickle import Refused, plain
 from ddpdoctor.text import shorten, size

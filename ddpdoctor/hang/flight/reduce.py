@@ -20,7 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ddpdoctor.blame.dump import Dump, Entry, Group, Ring
+from ddpdoctor.blame.hang_snapshot import Dump, Entry, Group, Ring
 from ddpdoctor.hang.flight import fields
 from ddpdoctor.hang.flight.fields import Values
 from ddpdoctor.hang.flight.unpickle import Refused

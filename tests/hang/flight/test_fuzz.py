@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddpdoctor.blame.dump import Dump
+from ddpdoctor.blame.hang_snapshot import Dump
 from ddpdoctor.hang.flight import folder
 from ddpdoctor.hang.flight.reduce import reduce
 from ddpdoctor.hang.flight.unpickle import Refused
