@@ -11,6 +11,17 @@ from ddpdoctor.host.system import Disk, Interface, Listener, Process, System
 from ddpdoctor.recorder.events.decode import from_plain
 
 
+def _said(key: str, plain: Any) -> Any:
+    """A question without arguments: what the recording says under this key, or what a plain host has."""
+    kind: type = type(plain)
+    return lambda self: kind(self._get(key, plain))
+
+
+def _of(key: str, plain: Any = None) -> Any:
+    """A question about a name: what the recording says of it under this key."""
+    return lambda self, name: self._get(key, {}).get(name, plain)
+
+
 class RecordedSystem(System):
     """A machine from a recording. Absent keys mean a plain healthy host without GPUs.
 
@@ -23,6 +34,11 @@ class RecordedSystem(System):
     def __init__(self, recording: Mapping[str, Any]) -> None:
         self.recording = dict(recording)
 
+    read_text, file_size = _of("files"), _of("sizes", 0)
+    which, package_folder = _of("programs"), _of("packages")
+    hostname, kernel_log, pid = _said("hostname", "node1"), _said("kernel_log", ""), _said("pid", 1000)
+    cpus, memory = _said("cpus", (64, 64)), _said("memory", (256 * 2**30, 200 * 2**30))
+
     def _get(self, key: str, default: Any) -> Any:
         value = self.recording.get(key)
         return default if value is None else value
@@ -30,10 +46,6 @@ class RecordedSystem(System):
     @property
     def environ(self) -> Mapping[str, str]:
         return {name: str(value) for name, value in self._get("environ", {}).items()}
-
-    def read_text(self, path: str) -> str | None:
-        text = self._get("files", {}).get(path)
-        return None if text is None else str(text)
 
     def list_dir(self, path: str) -> tuple[str, ...]:
         prefix = path.rstrip("/") + "/"
@@ -47,9 +59,6 @@ class RecordedSystem(System):
     def working_directory(self) -> str | None:
         folder = self.recording.get("working_directory", "/home/user")
         return None if folder is None else str(folder)
-
-    def hostname(self) -> str:
-        return str(self._get("hostname", "node1"))
 
     def resolve(self, name: str) -> tuple[str, ...]:
         known = {"localhost": ["127.0.0.1"], "node1": ["10.0.0.1"]}
@@ -76,9 +85,6 @@ class RecordedSystem(System):
     def write_probe(self, folder: str, size: int) -> int:
         name = self._get("write_errors", {}).get(folder)
         return int(getattr(errno, name)) if name else 0
-
-    def file_size(self, path: str) -> int:
-        return int(self._get("sizes", {}).get(path, 0))
 
     def is_dir(self, path: str) -> bool:
         return self.read_text(path) is None
@@ -107,28 +113,9 @@ class RecordedSystem(System):
     def processes(self) -> tuple[Process, ...]:
         return tuple(from_plain(Process, process) for process in self._get("processes", ()))
 
-    def pid(self) -> int:
-        return int(self._get("pid", 1000))
-
-    def cpus(self) -> tuple[int, int]:
-        count, allowed = self._get("cpus", (64, 64))
-        return int(count), int(allowed)
-
-    def memory(self) -> tuple[int, int]:
-        total, available = self._get("memory", (256 * 2**30, 200 * 2**30))
-        return int(total), int(available)
-
-    def which(self, program: str) -> str | None:
-        program_path = self._get("programs", {}).get(program)
-        return None if program_path is None else str(program_path)
-
     def installed(self, distribution: str) -> str | None:
         version = self._get("installed", {"torch": "2.13.0"}).get(distribution)
         return None if version is None else str(version)
-
-    def package_folder(self, package: str) -> str | None:
-        folder = self._get("packages", {}).get(package)
-        return None if folder is None else str(folder)
 
     def gpus(self) -> Gpus:
         recorded = self.recording.get("gpus")
@@ -146,6 +133,3 @@ class RecordedSystem(System):
                 (entry["a"], entry["b"]) for entry in recorded.get("peer_access", ()) if entry.get("nvlink")
             ),
         )
-
-    def kernel_log(self) -> str:
-        return str(self._get("kernel_log", ""))

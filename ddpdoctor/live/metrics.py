@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +14,41 @@ from ddpdoctor.nodes.agreement import RunState
 FILE_SECONDS = 10.0
 """Between two writes of the file."""
 _ADDRESS = re.compile(r"(?P<host>[^/]*):(?P<port>\d+)")
-_OF_A_RANK: tuple[tuple[str, str, Callable[[LiveRank], float | None]], ...] = (
+_OF_THE_JOB: tuple[tuple[str, str, Callable[[LiveJob], float | None]], ...] = (
+    ("ranks", "Ranks that have started.", lambda job: len(job.ranks)),
+    ("world_size", "Ranks of the job.", lambda job: job.world_size),
+    ("restarts", "Restarts by the launcher.", lambda job: job.restarts),
+    ("checkpoint_age_seconds", "Since the last checkpoint.", lambda job: job.save_age if job.save else None),
+)
+_OF_A_RANK: tuple[tuple[str, str, Callable[[LiveJob, LiveRank], float | None]], ...] = (
+    ("steps", "Training steps that the rank ended.", lambda _, r: r.steps),
+    (
+        "slowest",
+        "1 for a rank that works clearly longer in a step than the others.",
+        lambda j, r: r is j.slowest,
+    ),
     (
         "step_seconds",
         "Seconds from the end of a training step to that of the next.",
-        lambda r: r.step_seconds,
+        lambda _, r: r.step_seconds,
     ),
-    ("work_seconds", "Seconds of a training step that the rank itself works.", lambda r: r.work_seconds),
-    ("data_wait_ratio", "Share of a training step that the rank waits for batches.", lambda r: r.data_share),
-    ("rank_wait_ratio", "Share of a training step that the rank waits for others.", lambda r: r.wait_share),
-    ("memory_bytes", "Resident memory of the rank's process.", lambda r: r.memory),
-    ("no_progress_seconds", "Seconds since the rank last showed progress.", lambda r: r.still),
+    ("work_seconds", "Seconds of a training step that the rank itself works.", lambda _, r: r.work_seconds),
+    (
+        "data_wait_ratio",
+        "Share of a training step that the rank waits for batches.",
+        lambda _, r: r.data_share,
+    ),
+    (
+        "rank_wait_ratio",
+        "Share of a training step that the rank waits for others.",
+        lambda _, r: r.wait_share,
+    ),
+    ("memory_bytes", "Resident memory of the rank's process.", lambda _, r: r.memory),
+    ("no_progress_seconds", "Seconds since the rank last showed progress.", lambda _, r: r.still),
 )
+_COUNTERS = ("steps", "restarts")
+_Samples = Iterable[tuple[tuple[str, ...], float | None]]
+"""Values of a metric, each with those of its labels; None where it is not known."""
 
 
 class NoClient(ImportError):
@@ -88,44 +111,23 @@ class Metrics:
 
     def collect(self) -> Iterator[Any]:
         """The families of metrics."""
-        core, job = self._client.core, self._job
-        state = core.GaugeMetricFamily(
-            "ddpdoctor_state", "1 for how ddpdoctor judges the job.", labels=["state"]
-        )
-        for one in RunState:
-            state.add_metric([one.value], float(one is self._state))
-        yield state
-        if job is None:
+        states = (((one.value,), float(one is self._state)) for one in RunState)
+        yield self._family("state", "1 for how ddpdoctor judges the job.", states, "state")
+        if (job := self._job) is None:
             return
-        yield core.GaugeMetricFamily("ddpdoctor_ranks", "Ranks that have started.", len(job.ranks))
-        yield core.GaugeMetricFamily("ddpdoctor_world_size", "Ranks of the job.", job.world_size)
-        yield core.CounterMetricFamily("ddpdoctor_restarts", "Restarts by the launcher.", job.restarts)
-        if job.save:
-            yield core.GaugeMetricFamily(
-                "ddpdoctor_checkpoint_age_seconds", "Since the last checkpoint.", job.save_age
-            )
-        drifts = core.GaugeMetricFamily(
-            "ddpdoctor_drift_step", "The step since which this is worse than before.", labels=["of"]
-        )
-        for drift in job.drifts:
-            drifts.add_metric([drift.kind.value], drift.step)
-        yield drifts
-        labels = ["rank", "host"]
-        steps = core.CounterMetricFamily(
-            "ddpdoctor_steps", "Training steps that the rank ended.", labels=labels
-        )
-        slowest = core.GaugeMetricFamily(
-            "ddpdoctor_slowest",
-            "1 for a rank that works clearly longer in a step than the others.",
-            labels=labels,
-        )
-        for rank in job.ranks:
-            steps.add_metric([str(rank.rank), rank.host], rank.steps)
-            slowest.add_metric([str(rank.rank), rank.host], float(rank is job.slowest))
-        yield from (steps, slowest)
-        for name, text, value_of in _OF_A_RANK:
-            family = core.GaugeMetricFamily(f"ddpdoctor_{name}", text, labels=labels)
-            for rank in job.ranks:
-                if (value := value_of(rank)) is not None:
-                    family.add_metric([str(rank.rank), rank.host], value)
-            yield family
+        for name, text, of_job in _OF_THE_JOB:
+            yield self._family(name, text, [((), of_job(job))])
+        drifts = (((drift.kind.value,), drift.step) for drift in job.drifts)
+        yield self._family("drift_step", "The step since which this is worse than before.", drifts, "of")
+        for name, text, of_rank in _OF_A_RANK:
+            ranks = (((str(rank.rank), rank.host), of_rank(job, rank)) for rank in job.ranks)
+            yield self._family(name, text, ranks, "rank", "host")
+
+    def _family(self, name: str, text: str, samples: _Samples, *labels: str) -> Any:
+        core = self._client.core
+        kind = core.CounterMetricFamily if name in _COUNTERS else core.GaugeMetricFamily
+        family = kind(f"ddpdoctor_{name}", text, labels=labels)
+        for of_labels, value in samples:
+            if value is not None:
+                family.add_metric(of_labels, float(value))
+        return family
