@@ -84,7 +84,7 @@ def measure(turns: int, words: list[str]) -> list[tuple[float, float]]:
     from distributed import set_up, shut_down
     from loading import prepare_data
     from models import create_model
-    from run_folder import choose_folder, open_run
+    from run_folder import RunFolder, choose_folder
 
     config = read_config(None, ["parallel.device=cpu", f"run.log_every={TURN}", *words])
     device = set_up(config.parallel)
@@ -94,7 +94,7 @@ def measure(turns: int, words: list[str]) -> list[tuple[float, float]]:
     hand = by_hand(create_model(config, material), material.training, config.data.batch_size)
     ours = trainer.DDPTrainer(config, material, create_model(config, material), device, folder)
     loader = InTurns(trainer.create_distributed_dataloader(material.training, config.data, train=True), hand)
-    with open_run(config, folder, device, ours.planned) as ours.meter.run:
+    with RunFolder(config, folder, device, ours.planned, 0) as ours.meter.run:
         for epoch in count():
             ours.progress.batches = ours.progress.samples = 0
             ours.train_epoch(cast(Any, loader), epoch)

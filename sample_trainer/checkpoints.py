@@ -81,7 +81,7 @@ class Checkpoints:
                 are as they were.
         """
         states: dict[str, Any] = {
-            name: on_cpu(component.state_dict()) for name, component in self._components.items()
+            name: on_cpu(component.part.state_dict()) for name, component in self._components.items()
         }
         verify_equal({name: _replicated(part, states[name]) for name, part in self._components.items()})
         for name, component in self._components.items():
@@ -188,10 +188,10 @@ def _restore(checkpoint: Path, name: str, component: Component, content: bytes) 
         if component.kind is Kind.PER_RANK:
             state = _of_this_rank(state)
         if name == "model":
-            _require_same_model(component.state_dict(), state)
+            _require_same_model(component.part.state_dict(), state)
         if name == "optimizer":
-            _require_same_optimizer(component.state_dict(), state)
-        component.load_state_dict(state)
+            _require_same_optimizer(component.part.state_dict(), state)
+        component.part.load_state_dict(state)
     except _UNUSABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TrainerError(f"{checkpoint} does not fit this run: {name}: {reason}") from error

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any
 
 import torch
@@ -37,39 +36,23 @@ class Component:
     """One part of the state, as a checkpoint needs it."""
 
     kind: Kind
-    state_dict: Callable[[], State]
-    load_state_dict: Callable[[State], object]
+    part: Any
+    """Anything with state_dict and load_state_dict."""
     replicated: Callable[[], State] | None = None
     """What of it must be equal on every rank; all of it where this is not given."""
 
 
-def component(kind: Kind, thing: Any) -> Component:
-    """Anything with state_dict and load_state_dict."""
-    return Component(kind, thing.state_dict, thing.load_state_dict)
+class Buffers:
+    """Each rank's own buffers, for a model whose buffers DDP does not broadcast. Load them after the model."""
 
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
 
-def model_component(model: nn.Module) -> Component:
-    """The bare model, so that the file loads without DDP.
+    def state_dict(self) -> State:
+        return dict(self._model.named_buffers())
 
-    Its buffers are rank 0's word: BatchNorm's averages differ between forwards, and DDP gives every rank those of
-    rank 0 before each.
-    """
-    parameters = lambda: {name: parameter.detach() for name, parameter in model.named_parameters()}  # noqa: E731
-    return Component(Kind.REPLICATED, model.state_dict, model.load_state_dict, parameters)
-
-
-def buffers_component(model: nn.Module) -> Component:
-    """Each rank's own buffers, for a model whose buffers DDP does not broadcast. Load it after the model."""
-
-    def load(state: State) -> None:
-        model.load_state_dict(state, strict=False)
-
-    return Component(Kind.PER_RANK, lambda: dict(model.named_buffers()), load)
-
-
-def random_component(device: torch.device) -> Component:
-    """The states of the random generators of this rank: Python's, torch's, and NumPy's where that is loaded."""
-    return Component(Kind.PER_RANK, partial(_random_state, device), partial(_set_random_state, device))
+    def load_state_dict(self, state: State) -> None:
+        self._model.load_state_dict(state, strict=False)
 
 
 def components_of(
@@ -81,18 +64,22 @@ def components_of(
 ) -> dict[str, Component]:
     """The components in the order in which they are loaded.
 
+    Of the bare model, so that the file loads without DDP. Its buffers are rank 0's word: BatchNorm's averages differ
+    between forwards, and DDP gives every rank those of rank 0 before each.
+
     Args:
         replicated: the same on every rank: optimizer, schedule, scaler.
         progress: how far the run has come.
         broadcast_buffers: whether DDP gives every rank rank 0's; otherwise each rank has its own.
     """
+    parameters = lambda: {name: parameter.detach() for name, parameter in model.named_parameters()}  # noqa: E731
     return {
-        "model": model_component(model),
-        **({} if broadcast_buffers else {"buffers": buffers_component(model)}),
-        **{name: component(Kind.REPLICATED, part) for name, part in replicated.items()},
-        "progress": component(Kind.GLOBAL, progress),
+        "model": Component(Kind.REPLICATED, model, parameters),
+        **({} if broadcast_buffers else {"buffers": Component(Kind.PER_RANK, Buffers(model))}),
+        **{name: Component(Kind.REPLICATED, part) for name, part in replicated.items()},
+        "progress": Component(Kind.GLOBAL, progress),
         # Last, since whatever is made before may draw from the generators.
-        "random": random_component(device),
+        "random": Component(Kind.PER_RANK, RandomStates(device)),
     }
 
 
@@ -104,23 +91,28 @@ def seed_generators(seed: int) -> None:
         numpy.random.seed(seed % 2**32)
 
 
-def _random_state(device: torch.device) -> State:
-    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    if numpy := sys.modules.get("numpy"):
-        name, keys, *rest = numpy.random.get_state()
-        state["numpy"] = (name, keys.tolist(), *rest)
-    return state
+class RandomStates:
+    """The states of the random generators of this rank: Python's, torch's, and NumPy's where that is loaded."""
 
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
-def _set_random_state(device: torch.device, state: State) -> None:
-    random.setstate(state["python"])
-    torch.set_rng_state(state["torch"])
-    if "cuda" in state and device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)
-    if "numpy" in state and (numpy := sys.modules.get("numpy")):
-        numpy.random.set_state(state["numpy"])
+    def state_dict(self) -> State:
+        state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            state["cuda"] = torch.cuda.get_rng_state(self._device)
+        if numpy := sys.modules.get("numpy"):
+            name, keys, *rest = numpy.random.get_state()
+            state["numpy"] = (name, keys.tolist(), *rest)
+        return state
+
+    def load_state_dict(self, state: State) -> None:
+        random.setstate(state["python"])
+        torch.set_rng_state(state["torch"])
+        if "cuda" in state and self._device.type == "cuda":
+            torch.cuda.set_rng_state(state["cuda"], self._device)
+        if "numpy" in state and (numpy := sys.modules.get("numpy")):
+            numpy.random.set_state(state["numpy"])
 
 
 def checksum(state: Any) -> str:

@@ -155,7 +155,6 @@ class Run:
     name: str = "trainer"
     folder: str | None = None  # default: runs/<time>-<name>
     log_every: int = at_least(1, 10)  # optimizer steps
-    tensorboard: bool = False
 
 
 @dataclass

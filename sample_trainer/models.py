@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import math
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import cast
 
 import torch
 from config import Config, Model, Optimizer, TrainerError
@@ -109,6 +110,7 @@ def _norm(model: Model) -> nn.Module:
 
 # The name since torch 2.13, and the one before.
 _PARAMETERS = inspect.signature(DistributedDataParallel).parameters
+_SETTINGS = ("bucket_cap_mb", "find_unused_parameters", "static_graph", "gradient_as_bucket_view")
 _BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"
 
 
@@ -121,17 +123,11 @@ def wrap(model: nn.Module, config: Config, device: torch.device) -> DistributedD
         if device.type != "cuda":
             raise TrainerError("ddp.sync_batch_norm needs GPUs: torch has no SyncBatchNorm for CPUs")
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
-    buffers: Any = {_BUFFERS: ddp.broadcast_buffers}
+    told = dataclasses.asdict(ddp)
+    settings = {name: told[name] for name in _SETTINGS} | {_BUFFERS: ddp.broadcast_buffers}
     # Onto the device before the wrap, and the optimizer after it: both keep references to the parameters.
-    wrapped = DistributedDataParallel(
-        model.to(device),
-        device_ids=[device.index] if device.type == "cuda" else None,
-        bucket_cap_mb=ddp.bucket_cap_mb,
-        find_unused_parameters=ddp.find_unused_parameters,
-        static_graph=ddp.static_graph,
-        gradient_as_bucket_view=ddp.gradient_as_bucket_view,
-        **buffers,
-    )
+    gpu = [device.index] if device.type == "cuda" else None
+    wrapped = DistributedDataParallel(model.to(device), device_ids=gpu, **settings)
     if ddp.communication_hook == "float16":
         hooks = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
         wrapped.register_comm_hook(None, hooks.fp16_compress_hook)  # None: the default process group

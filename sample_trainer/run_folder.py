@@ -16,8 +16,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -86,32 +86,43 @@ def claim(folder: Path) -> None:
 
 
 class RunFolder:
-    """Writes run.json and metrics.jsonl of one run.
+    """run.json and metrics.jsonl of one run, as long as it lasts: a context manager.
 
     Every rank has one and calls the same methods: rank 0 writes, and where it cannot, all ranks raise a TrainerError.
 
     Args:
         folder: exists already, maybe with an earlier part of the same run.
-        facts: what run.json says besides how it goes.
+        steps: planned in all.
         begun: the step at which it begins; what an earlier part of it measured after that is forgotten.
     """
 
-    def __init__(self, folder: Path, facts: Mapping[str, Any], begun: int, *, tensorboard: bool) -> None:
-        self._file, self._run = folder / "metrics.jsonl", folder / "run.json"
-        self._facts = {**facts, "started": _now(), "command": sys.argv, "finished": None, "status": "running"}
-        self._board: Any = None
+    def __init__(self, config: Config, folder: Path, device: torch.device, steps: int, begun: int) -> None:
+        self._file, self._run, self._begun = folder / "metrics.jsonl", folder / "run.json", begun
         self.ending = "finished"
         """What run.json will say where nothing goes wrong: "finished", or "stopped early"."""
+        self._facts = {
+            "name": config.run.name,
+            "world_size": dist.get_world_size(),
+            "device": device.type,
+            "backend": dist.get_backend(),
+            "torch": torch.__version__,
+            "machine": _machine(),
+            "steps": steps,
+            "config": config.as_dict(),
+            "started": _now(),
+            "command": sys.argv,
+        }
 
-        def begin() -> None:
-            self._write_run()
-            if begun and self._file.exists():
-                lines = self._file.read_text(errors="replace").splitlines()
-                kept = (f"{line}\n" for line in lines if 0 <= _step_of(line) <= begun)
-                write_whole(self._file, "".join(kept).encode())
-            self._board = _tensorboard(folder) if tensorboard else None
+    def __enter__(self) -> RunFolder:
+        on_rank_0(self._begin, "the run folder cannot be written")
+        return self
 
-        on_rank_0(begin, "the run folder cannot be written")
+    def _begin(self) -> None:
+        self._tell("running", None)
+        if self._begun and self._file.exists():
+            lines = self._file.read_text(errors="replace").splitlines()
+            kept = (f"{line}\n" for line in lines if 0 <= _step_of(line) <= self._begun)
+            write_whole(self._file, "".join(kept).encode())
 
     def add(self, kind: Kind, step: int, epoch: int, values: Mapping[str, Any]) -> None:
         """Append one line, whole: somebody may be reading."""
@@ -119,54 +130,21 @@ class RunFolder:
         def append() -> None:
             with self._file.open("a") as file:
                 file.write(json.dumps({"kind": kind, "step": step, "epoch": epoch, **values}) + "\n")
-            if self._board:
-                for name, value in values.items():
-                    if isinstance(value, int | float):
-                        self._board.add_scalar(f"{kind}/{name}", value, step)
 
         on_rank_0(append, f"{self._file} cannot be written")
 
-    def end(self, status: str) -> None:
-        """Say how it ended; on rank 0."""
-        self._facts |= {"finished": _now(), "status": status}
-        self._write_run()
-        if self._board:
-            self._board.close()
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        """Say how it ended; a run that is killed says nothing."""
+        if error is None:
+            on_rank_0(lambda: self._tell(self.ending, _now()), "the run folder cannot be written")
+        elif dist.get_rank() == 0:
+            failed = f"failed: {type(error).__name__}: {error}".partition("\n")[0]
+            with suppress(OSError):  # if the disk still takes it
+                self._tell("stopped" if isinstance(error, KeyboardInterrupt) else failed, _now())
 
-    def _write_run(self) -> None:
-        write_whole(self._run, (json.dumps(self._facts, indent=2) + "\n").encode())
-
-
-@contextmanager
-def open_run(
-    config: Config, folder: Path, device: torch.device, steps: int, begun: int = 0
-) -> Iterator[RunFolder]:
-    """The run folder's files while the run lasts. What cannot be written ends all ranks.
-
-    Args:
-        steps: planned in all.
-        begun: the step at which it begins.
-    """
-    facts = {
-        "name": config.run.name,
-        "world_size": dist.get_world_size(),
-        "device": device.type,
-        "backend": dist.get_backend(),
-        "torch": torch.__version__,
-        "machine": _machine(),
-        "steps": steps,
-        "config": config.as_dict(),
-    }
-    run = RunFolder(folder, facts, begun, tensorboard=config.run.tensorboard)
-    try:
-        yield run
-    except BaseException as error:
-        failed = f"failed: {type(error).__name__}: {error}".partition("\n")[0]
-        with suppress(OSError):  # if the disk still takes it; a run that is killed says nothing
-            if dist.get_rank() == 0:
-                run.end("stopped" if isinstance(error, KeyboardInterrupt) else failed)
-        raise
-    on_rank_0(lambda: run.end(run.ending), "the run folder cannot be written")
+    def _tell(self, status: str, finished: str | None) -> None:
+        facts = {**self._facts, "finished": finished, "status": status}
+        write_whole(self._run, (json.dumps(facts, indent=2) + "\n").encode())
 
 
 def leave_summary(folder: Path, values: Mapping[str, Any]) -> None:
@@ -192,13 +170,3 @@ def _machine() -> str | None:
 
 def _now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
-
-
-def _tensorboard(folder: Path) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise TrainerError(
-            "run.tensorboard=true needs the package tensorboard: pip install tensorboard"
-        ) from None
-    return SummaryWriter(folder)

@@ -37,7 +37,7 @@ from distributed import reduce_mean, reduce_sums, set_up, shut_down, sync_gradie
 from loading import Batch, Dispatcher, Loader, create_distributed_dataloader, prepare_data
 from models import create_model, create_optimizer, create_schedule, planned_steps, wrap
 from progress import Meter, Progress
-from run_folder import choose_folder, leave_summary, open_run
+from run_folder import RunFolder, choose_folder, leave_summary
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -268,7 +268,7 @@ def train(config: Config, device: torch.device) -> None:
         return
     begun = trainer.progress.step
     trainer.checkpoints.begin(begun)
-    with open_run(config, folder, device, trainer.planned, begun) as trainer.meter.run:
+    with RunFolder(config, folder, device, trainer.planned, begun) as trainer.meter.run:
         loss = trainer.train(training, held_out)
         leave_summary(folder, trainer.meter.summary(loss))
         trainer.save_checkpoint()

@@ -15,15 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "sample_trainer"))
 import torch
 import torch.distributed as dist
 from checkpoints import Checkpoints
-from components import (
-    Component,
-    Kind,
-    buffers_component,
-    checksum,
-    component,
-    model_component,
-    random_component,
-)
+from components import Buffers, Component, Kind, RandomStates, checksum, components_of
 from config import TrainerError
 from progress import Progress
 from torch import nn
@@ -50,13 +42,8 @@ class Training:
         self.progress = Progress(step=2, epoch=1, batches=2, samples=20)
 
     def components(self) -> dict[str, Component]:
-        return {
-            "model": model_component(self.model),
-            "optimizer": component(Kind.REPLICATED, self.optimizer),
-            "scheduler": component(Kind.REPLICATED, self.scheduler),
-            "progress": component(Kind.GLOBAL, self.progress),
-            "random": random_component(CPU),
-        }
+        replicated = {"optimizer": self.optimizer, "scheduler": self.scheduler}
+        return components_of(self.model, replicated, self.progress, CPU, broadcast_buffers=True)
 
     def checkpoints(self, folder: Path, **options: Any) -> Checkpoints:
         return Checkpoints(folder, self.components(), **options)
@@ -123,7 +110,9 @@ def differ(folder: Path, change: Callable[[Training], object]) -> str:
 def own_buffers(folder: Path) -> bool:
     """Buffers that DDP does not broadcast are each rank's own."""
     one = Training()
-    checkpoints = Checkpoints(folder, {**one.components(), "buffers": buffers_component(one.model)})
+    checkpoints = Checkpoints(
+        folder, {**one.components(), "buffers": Component(Kind.PER_RANK, Buffers(one.model))}
+    )
     checkpoints.save(2)
     before = checksum(one.model.state_dict())
     one.model[1].running_mean.zero_()
@@ -193,12 +182,12 @@ def cases(place: Path) -> dict[str, Any]:
     answers["nothing there"] = Training().resume(place / "nothing")
     answers["missing"] = refused(lambda: Training().checkpoints(good).load(place / "nothing"))
     answers["other model"] = refused(lambda: Training(width=5).resume(good))
-    more = Checkpoints(good, {**Training().components(), "scaler": component(Kind.REPLICATED, Progress())})
+    more = Checkpoints(good, {**Training().components(), "scaler": Component(Kind.REPLICATED, Progress())})
     answers["lacks"] = refused(lambda: more.load(good / "step-00000002"))
     answers["no manifest"] = damaged(good, place / "bad1", lambda one: (one / "manifest.json").unlink())
     answers["corrupt"] = damaged(good, place / "bad2", lambda one: (one / "optimizer.pt").write_bytes(b""))
     answers["forged"] = damaged(good, place / "bad3", lambda one: forge(one, "model.pt", {"a": Evil()}))
-    one_rank = [random_component(CPU).state_dict()]
+    one_rank = [RandomStates(CPU).state_dict()]
     answers["one rank"] = damaged(good, place / "bad4", lambda one: forge(one, "random.pt", one_rank))
     return answers
 
