@@ -116,7 +116,8 @@ class Metrics:
         if (job := self._job) is None:
             return
         for name, text, of_job in _OF_THE_JOB:
-            yield self._family(name, text, [((), of_job(job))])
+            if (value := of_job(job)) is not None:
+                yield self._family(name, text, [((), value)])
         drifts = (((drift.kind.value,), drift.step) for drift in job.drifts)
         yield self._family("drift_step", "The step since which this is worse than before.", drifts, "of")
         for name, text, of_rank in _OF_A_RANK:
