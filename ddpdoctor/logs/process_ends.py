@@ -61,7 +61,7 @@ class Ends:
     ended: dict[object, Ended] = field(default_factory=dict)
     waits: dict[object, Wait] = field(default_factory=dict)
     reached: dict[int, int] = field(default_factory=dict)
-    """The last collective that a rank had started when another's timeout made it tell."""
+    """The last collective that a rank had started when its own or another's timeout made it tell."""
     progress: dict[int | None, Progress] = field(default_factory=dict)
     world_size: int | None = None
     stopped: set[int] = field(default_factory=set)
@@ -138,6 +138,8 @@ class Ends:
         status = _STATUS.search(line.text)
         if status:
             sequence = int(status["seq"] or status["old"])
+            if rank is not None and not _is_of_smaller_group(line, rank):
+                self.reached.setdefault(rank, int(status["enqueued"]))
             for key, wait in self.waits.items():
                 if wait.rank == rank and wait.sequence in (sequence, None):
                     enqueued, completed = int(status["enqueued"]), int(status["completed"])

@@ -107,7 +107,7 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
             waiting=waiting, **more
         )  # a group of some ranks, whose members the output does not tell
     few = waiting == (0,) or len(waiting) < len(absent)
-    some_absent = bool(absent) or (others_lived and not log.reached)
+    some_absent = bool(absent) or (others_lived and {*log.reached} <= {*waiting})
     in_backward = any("backward" in frame.function for raised in timeouts for frame in raised.frames)
     likely = Confidence.LIKELY
     if waiting and few and some_absent and collective and not (missing or in_backward or len(numbers) > 1):
