@@ -171,12 +171,12 @@ class CollectiveMismatch(HangCheck):
         reason = log.search(_DETAIL)
         if reason:
             ranks = tuple(int(rank) for rank in reason.match.group("a", "b") if rank)
-            other = (
-                f"rank {ranks[1]} ran {_collective(reason.match['second'])}"
-                if ranks[1:]
-                else "another did not"
-            )
-            headline = f"rank {ranks[0]} ran {_collective(reason.match['first'])} where {other}"
+            fingerprints = [text for text in reason.match.group("first", "second") if text]
+            ran = [*map(_collective, fingerprints)]
+            if len({*ran}) < len(ran):
+                ran = [f"{name}{_number(text)}" for name, text in zip(ran, fingerprints, strict=True)]
+            other = f"rank {ranks[1]} ran {ran[1]}" if ranks[1:] else "another did not"
+            headline = f"rank {ranks[0]} ran {ran[0]} where {other}"
             return self.fail(headline, **log_fields(reason, ranks=ranks))
         if reason := log.search(_IN_BOOTSTRAP):
             return [self._met_others(log_fields(reason))]
@@ -247,6 +247,11 @@ def _aborted_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:
     messages = (re.search(SIZES, line) for line in first.output)
     match = next(filter(None, messages), None)
     return (first, match) if match else None
+
+
+def _number(fingerprint: str) -> str:
+    number = re.search(r"SequenceNumber=(\d+)", fingerprint)
+    return f" number {number[1]}" if number else ""
 
 
 def _collective(fingerprint: str) -> str:

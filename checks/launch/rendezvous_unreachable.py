@@ -17,7 +17,7 @@ _BARRIER = (
 )
 _TIMED_OUT = (
     r"(?:timed out after .{1,40} while trying to connect to|failed to connect to any network address of) "
-    r"\((?P<address>[^\s,)]+), (?P<port>\d+)\)"
+    r"\(?(?P<address>[^\s,)]+?)(?:, |:)(?P<port>\d+)(?=\)|\.?(?:\s|$))"
 )
 _STORE_REFUSED = (
     r"connect\(\) timed out|EtcdConnectionFailed|connection to the C10d store has failed|RendezvousTimeoutError"
