@@ -133,6 +133,7 @@ class Check:
     def __init_subclass__(cls) -> None:
         """Collect what :func:`reports` marked, and name a bundled check by its folder and file."""
         super().__init_subclass__()
+        own: Any = cls
         *package, file = cls.__module__.split(".")
         if package[:2] == ["ddpdoctor", "checks"] and package[2:]:
             family = package[2]
@@ -140,9 +141,9 @@ class Check:
             cls.name = vars(cls).get("name", file.replace("_", "-"))
         if cls.messages:
             cls.raises = vars(cls).get("raises", tuple(message.pattern for message in cls.messages))
-            cls.examine_log = getattr(cls, "examine_log", _examine_messages)  # type: ignore[attr-defined]
+            own.examine_log = getattr(cls, "examine_log", lambda check, log: log.by_messages(check))
         if cls.unreached:
-            cls.examine_code = getattr(cls, "examine_code", _examine_unreached)  # type: ignore[attr-defined]
+            own.examine_code = getattr(cls, "examine_code", lambda check, lines: lines.judge(check))
         marked = {
             kind: method for method in vars(cls).values() if (kind := getattr(method, "reported_cause", None))
         }
@@ -194,18 +195,6 @@ class Check:
     def info(self, headline: str, **details: Any) -> Finding:
         """The same, for a finding that never changes the exit status."""
         return _finding(self, Level.INFO, headline, details)
-
-
-def _examine_messages(check: Check, log: Any) -> Judgement:
-    """``examine_log`` of a check that has to look for its messages only."""
-    judgement: Judgement = log.by_messages(check)
-    return judgement
-
-
-def _examine_unreached(check: Check, lines: Any) -> Judgement:
-    """``examine_code`` of a check that has only its row to look for."""
-    judgement: Judgement = lines.judge(check)
-    return judgement
 
 
 def _finding(check: Check, level: Level, headline: str, details: dict[str, Any]) -> Finding:

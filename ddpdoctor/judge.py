@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 from ddpdoctor import __version__
 from ddpdoctor.check import Check, NotMeasured
@@ -32,8 +32,6 @@ from ddpdoctor.redact import escape
 from ddpdoctor.silence import note_of
 from ddpdoctor.text import plural, ranks_phrase
 
-_State: TypeAlias = tuple[Outcome, str, str | None]
-"""Of a check: the outcome, the text of its line, and the reason where it was skipped or broke."""
 _LEVELS = tuple(Level)
 _SOURCES = tuple(Source)
 
@@ -278,13 +276,20 @@ def _line(
     """A check's line, from its verdicts and from the findings that are left of all checks."""
     check = verdicts[0].check
     of_check = [finding for finding in findings if finding.code == check.code]
+    bad = [finding for finding in of_check if finding.level is not Level.INFO]
     passed = [verdict.passed for verdict in verdicts if verdict.passed]
-    outcome, text, reason = (
-        _broken(verdicts)
-        or _bad([finding for finding in of_check if finding.level is not Level.INFO])
-        or _good([*(entry.text for entry in passed), *(finding.headline for finding in of_check)])
-        or _skipped(verdicts, sum(finding.code == check.code for finding in silenced))
-    )
+    good = dict.fromkeys([*(entry.text for entry in passed), *(finding.headline for finding in of_check)])
+    reason = next((verdict.reason for verdict in verdicts if verdict.broke), None)
+    if reason is not None:
+        outcome, text = Outcome.ERROR, f"the check did not complete: {reason} (our bug; see run.log)"
+    elif bad:
+        more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
+        outcome, text = Outcome(bad[0].level.value), bad[0].headline + more
+    elif good:
+        outcome, text = Outcome.PASS, "; ".join(good)
+    else:
+        outcome = Outcome.SKIP
+        text, reason = _skipped(verdicts, sum(finding.code == check.code for finding in silenced))
     seconds = sum(verdict.seconds for verdict in verdicts)
     evidence = (
         *(entry for judgement in passed for entry in judgement.evidence),
@@ -293,33 +298,16 @@ def _line(
     return CheckResult(check.code, check.name, check.family, outcome, text, reason, seconds, evidence)
 
 
-def _broken(verdicts: Iterable[Verdict]) -> _State | None:
-    error = next((verdict.reason for verdict in verdicts if verdict.broke), None)
-    if error is None:
-        return None
-    return Outcome.ERROR, f"the check did not complete: {error} (our bug; see run.log)", error
-
-
-def _bad(findings: Sequence[Finding]) -> _State | None:
-    if not findings:
-        return None
-    more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-    return Outcome(findings[0].level.value), findings[0].headline + more, None
-
-
-def _good(texts: Sequence[str]) -> _State | None:
-    return (Outcome.PASS, "; ".join(dict.fromkeys(texts)), None) if texts else None
-
-
-def _skipped(verdicts: Sequence[Verdict], silenced: int) -> _State:
+def _skipped(verdicts: Sequence[Verdict], silenced: int) -> tuple[str, str | None]:
+    """The text of the line, and the reason."""
     causes = ", ".join(dict.fromkeys(code for verdict in verdicts for code in verdict.causes))
     if causes or silenced:
         reason = (
             f"its findings are explained by {causes}" if causes else f"{plural(silenced, 'finding')} silenced"
         )
-        return Outcome.SKIP, reason, reason
+        return reason, reason
     reason = next(verdict.reason for verdict in verdicts if verdict.reason)
-    return Outcome.SKIP, f"{verdicts[0].check.title}: {reason}", reason
+    return f"{verdicts[0].check.title}: {reason}", reason
 
 
 def compose(
