@@ -27,7 +27,8 @@ def all_checks() -> tuple[Check, ...]:
         ValueError: two checks claim one code.
     """
     checks: dict[str, Check] = {}
-    for kind in (*_bundled(), *_from_entry_points()):
+    others = (entry.load() for entry in importlib.metadata.entry_points(group=ENTRY_POINTS))
+    for kind in (*_bundled(), *others):
         if kind.code in checks:
             raise ValueError(
                 f"{kind.__module__} and {type(checks[kind.code]).__module__} both claim {kind.code}"
@@ -58,19 +59,9 @@ def by_cause(kind: type) -> Check:
 def _bundled() -> Iterator[type[Check]]:
     package = importlib.import_module("ddpdoctor.checks")
     for module in pkgutil.walk_packages(package.__path__, "ddpdoctor.checks."):
-        if not module.ispkg:
-            yield from _checks_in(module.name)
-
-
-def _checks_in(module_name: str) -> Iterator[type[Check]]:
-    for value in vars(importlib.import_module(module_name)).values():
-        if isinstance(value, type) and issubclass(value, Check) and value.__module__ == module_name:
-            yield value
-
-
-def _from_entry_points() -> Iterator[type[Check]]:
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        yield entry.load()
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, type) and issubclass(value, Check) and value.__module__ == module.name:
+                yield value
 
 
 def matches(check: Check, source: Source, selector: str) -> bool:

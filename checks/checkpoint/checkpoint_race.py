@@ -28,6 +28,7 @@ from ddpdoctor.unreached.files import read_at_once
 _UNREADABLE = re.compile(
     r"(?s)(?:FileNotFoundError|EOFError|PytorchStreamReader|UnpicklingError).*\.(?:pt|pth|ckpt|safetensors|tar)\b"
 )
+_UNKNOWN = "an unknown line"
 _JOIN = "thread.join()     # on the rank that writes\ndist.barrier()    # then the others may read"
 _PIECE = re.compile(r"(?i)(?:rank|shard|part|worker)[-_.=]?\d+[^/\s]*\.[a-z]|\d{3,}\.tar\b")
 """One rank's own file, or one of many of a data set: no other rank writes it meanwhile."""
@@ -131,8 +132,8 @@ class CheckpointRace(Check):
             ranks=tuple(sorted(readers)),
             where=load.at,
             evidence=(
-                Evidence(f"writes {size(save.size or 0)} at {_line(save)}", (writer,), save.at),
-                Evidence(f"reads at {_line(load)}, {_when(save, load)}", (reader,), load.at),
+                Evidence(f"writes {size(save.size or 0)} at {save.at or _UNKNOWN}", (writer,), save.at),
+                Evidence(f"reads at {load.at or _UNKNOWN}, {_when(save, load)}", (reader,), load.at),
             ),
             about=Kind.PATH.of(*dict.fromkeys(paths)),
         )
@@ -147,7 +148,7 @@ class CheckpointRace(Check):
             ranks=tuple(sorted(readers)),
             where=raised.at,
             evidence=(
-                Evidence(f"writes it at {_line(event)}{thread}", (writer,), event.at),
+                Evidence(f"writes it at {event.at or _UNKNOWN}{thread}", (writer,), event.at),
                 Evidence(last_line(raised), (reader,), raised.at),
             ),
             about=Kind.PATH.of(event.path),
@@ -233,10 +234,6 @@ def _is_race(pair: Exchange, order: HappensBefore, recordings: Mapping[int, Reco
 
 def _locks(recording: Recording, until: float) -> set[str]:
     return {event.path for event in recording.files if event.action == "lock" and event.time < until}
-
-
-def _line(event: Save | Load | FileEvent) -> str:
-    return f"{event.at}" if event.at else "an unknown line"
 
 
 def _when(save: Save, load: Load) -> str:

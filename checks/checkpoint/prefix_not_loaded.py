@@ -102,9 +102,9 @@ def _is_lost(load: StateLoad, recording: Recording) -> bool:
 def _prefix(load: StateLoad) -> str | None:
     """How the names of the checkpoint differ from the model's, where it is by a prefix."""
     for prefix in PREFIXES:
-        if _shared(load.missing, _without(prefix, load.unexpected)):
+        if not set(load.missing).isdisjoint(_without(prefix, load.unexpected)):
             return f"begin with {prefix}"
-        if _shared(_without(prefix, load.missing), load.unexpected):
+        if not set(load.unexpected).isdisjoint(_without(prefix, load.missing)):
             return f"lack {prefix}"
     return None
 
@@ -112,10 +112,6 @@ def _prefix(load: StateLoad) -> str | None:
 def _without(prefix: str, names: Iterable[str]) -> list[str]:
     """The names that have the prefix somewhere, without it."""
     return [name.replace(prefix, "", 1) for name in names if re.search(rf"(^|\.){re.escape(prefix)}", name)]
-
-
-def _shared(names: Iterable[str], others: Iterable[str]) -> bool:
-    return bool(set(names) & set(others))
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -1,7 +1,7 @@
 import ipaddress
 import re
 
-from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Confidence, Evidence, Judgement, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import Log, Raised, Reason, log_fields
 from ddpdoctor.logs.secondary_errors import is_of_another_service
@@ -94,9 +94,7 @@ class HostnameLoopback(Check):
                 "add the nodes to /etc/hosts, or give /etc/resolv.conf a nameserver that answers",
                 **log_fields(*log.find(_NAMELESS)[:1]),
             )
-        return self._connects_to_itself(log.reason(_CONNECTS_TO_ITSELF))
-
-    def _connects_to_itself(self, reason: Reason) -> Finding:
+        reason = log.reason(_CONNECTS_TO_ITSELF)
         address = reason.match["address"] or reason.match["loopback"]
         what, why, confidence = (
             "its own node",

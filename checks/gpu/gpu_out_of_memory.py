@@ -1,6 +1,7 @@
 import re
+from typing import Any
 
-from ddpdoctor.check import Check, Judgement, Passed
+from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace
@@ -48,22 +49,24 @@ class GpuOutOfMemory(Check):
             trace.require_end()
             self.require(not trace.rehearsal and _on_gpus(trace), "no rank used a GPU")
             return Passed("no rank ran out of GPU memory")
-        first = next(iter(raised.values()))
-        return self.fail(
-            f"{ranks_phrase(raised)} ran out of memory on {_gpu(first.message)}{_tried(first.message)}",
-            why=_why(first.message),
-            **raised_by(trace, raised, ranks=raised),
-        )
+        return self._full(next(iter(raised.values())).message, raised_by(trace, raised, ranks=raised))
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(_OUT)
-        details = log_fields(reason)
-        ranks, message = details["ranks"], reason.match.string
-        return self.fail(
-            f"{ranks_phrase(ranks, 'a rank')} ran out of memory on {_gpu(message)}{_tried(message)}",
-            why=_why(message),
-            **details,
-        )
+        return self._full(reason.match.string, log_fields(reason))
+
+    def _full(self, message: str, details: dict[str, Any]) -> Finding:
+        index, total, asked = (pattern.search(message) for pattern in (_GPU, _CAPACITY, _TRIED))
+        size = f" ({total[1] or total[2]})" if total else ""
+        gpu = (f"GPU {index[1]}" if index else "its GPU") + size
+        tried = f", asking for {asked[1]}" if asked else ""
+        why = "Weights, gradients, optimizer state and the activations of a batch have to fit into the GPU together."
+        if used := "; ".join(f"process {pid} used {size}" for pid, size in _OTHERS.findall(message)):
+            why = (
+                f"{used.capitalize()}. Another process is a rank on the wrong GPU, or one of an earlier run."
+            )
+        ranks = ranks_phrase(details["ranks"], "a rank")
+        return self.fail(f"{ranks} ran out of memory on {gpu}{tried}", why=why, **details)
 
 
 def _on_gpus(trace: Trace) -> bool:
@@ -71,21 +74,3 @@ def _on_gpus(trace: Trace) -> bool:
     return any(
         parameter.device.startswith("cuda") for wrapper in wrappers for parameter in wrapper.parameters
     )
-
-
-def _why(message: str) -> str:
-    used = "; ".join(f"process {pid} used {size}" for pid, size in _OTHERS.findall(message))
-    if used:
-        return f"{used.capitalize()}. Another process is a rank on the wrong GPU, or one of an earlier run."
-    return "Weights, gradients, optimizer state and the activations of a batch have to fit into the GPU together."
-
-
-def _gpu(message: str) -> str:
-    index, total = _GPU.search(message), _CAPACITY.search(message)
-    size = next(filter(None, total.groups())) if total else ""
-    return (f"GPU {index[1]}" if index else "its GPU") + (f" ({size})" if size else "")
-
-
-def _tried(message: str) -> str:
-    match = _TRIED.search(message)
-    return f", asking for {match[1]}" if match else ""

@@ -10,7 +10,7 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Reason, log_fiel
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import first_death, has_failed
 from ddpdoctor.text import ranks_phrase
-from ddpdoctor.trace import SlurmEnd, Trace
+from ddpdoctor.trace import Trace
 
 _TEXTS: dict[int, dict[str, str]] = {
     signal.SIGKILL: {
@@ -173,7 +173,15 @@ class KilledBySignal(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         if trace.slurm and trace.slurm.state != "OUT_OF_MEMORY":
-            return self._ended_by_slurm(trace.slurm)
+            slurm = trace.slurm
+            reached = "its time limit" if slurm.state == "TIMEOUT" else slurm.state.lower()
+            limit = f" of {slurm.limit}" if slurm.limit and slurm.state == "TIMEOUT" else ""
+            return self.fail(
+                f"the job was ended by Slurm: {reached}{limit}",
+                why=_WHY_OF_SCHEDULER,
+                fix=_FIX_OF_SLURM,
+                ranks=slurm.ranks,
+            )
         if trace.broken is None:
             return Passed("no signal ended a rank of the training run")
         first = trace.first_to_break()
@@ -190,16 +198,6 @@ class KilledBySignal(Check):
             " in the training run",
             evidence=(Evidence("\n".join(first.output), killed[:1]),) if first.output else (),
             explained_by=_LEADS_TO_MISMATCH if first.is_victim else (),
-        )
-
-    def _ended_by_slurm(self, slurm: SlurmEnd) -> Finding:
-        reached = "its time limit" if slurm.state == "TIMEOUT" else slurm.state.lower()
-        limit = f" of {slurm.limit}" if slurm.limit and slurm.state == "TIMEOUT" else ""
-        return self.fail(
-            f"the job was ended by Slurm: {reached}{limit}",
-            why=_WHY_OF_SCHEDULER,
-            fix=_FIX_OF_SLURM,
-            ranks=slurm.ranks,
         )
 
     def _killed(

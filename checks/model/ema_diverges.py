@@ -57,7 +57,9 @@ class EmaDiverges(Check):
                 unequal = [
                     row
                     for row in rows
-                    if _differing(row) and _time(row) <= since and _has_average(group, row)
+                    if _differing(row)
+                    and min(copy.time for copy in row.values()) <= since
+                    and any(_is_average(group[rank], copy) for rank, copy in row.items())
                 ]
                 findings += [self._differ(group, row) for row in unequal[:1]]
         self.require(compared, "no two ranks evaluated a copy of the model")
@@ -96,14 +98,6 @@ def _evaluated_together(group: Group) -> list[list[dict[int, CopyForward]]]:
 
 def _differing(row: Mapping[int, CopyForward]) -> tuple[str, ...]:
     return differing({rank: copy.digests for rank, copy in row.items()})
-
-
-def _time(row: Mapping[int, CopyForward]) -> float:
-    return min(copy.time for copy in row.values())
-
-
-def _has_average(group: Group, row: Mapping[int, CopyForward]) -> bool:
-    return any(_is_average(group[rank], copy) for rank, copy in row.items())
 
 
 def _is_average(recording: Recording, copy: CopyForward) -> bool:
