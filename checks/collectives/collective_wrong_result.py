@@ -1,8 +1,7 @@
 from ddpdoctor.check import Check, Evidence, Judgement, Passed
 from ddpdoctor.group.collective_results import Wrong, wrong_answers
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.text import plural, ranks_phrase, size
-from ddpdoctor.trace import by_value
+from ddpdoctor.text import by_state, plural, ranks_phrase, size
 
 _MOST_CASES = 8
 """Wrong answers that the evidence lists."""
@@ -74,13 +73,9 @@ def _operation(wrong: Wrong) -> str:
     return f"{wrong.op} of {size(wrong.bytes)} {wrong.dtype}" if wrong.dtype else wrong.op
 
 
-def _evidence(wrong: Wrong) -> list[Evidence]:
-    elements = by_value(wrong.elements).items()
+def _evidence(wrong: Wrong) -> tuple[Evidence, ...]:
     if wrong.op == "barrier":
-        return [
-            Evidence(f"barrier ended before rank {late} joined", ranks) for (late, _, _), ranks in elements
-        ]
-    return [
-        Evidence(f"{_operation(wrong)}: element {index} is {got}, expected {expected}", ranks)
-        for (index, expected, got), ranks in elements
-    ]
+        return by_state(wrong.elements, lambda it: f"barrier ended before rank {it[0]} joined")
+    return by_state(
+        wrong.elements, lambda it: f"{_operation(wrong)}: element {it[0]} is {it[2]}, expected {it[1]}"
+    )

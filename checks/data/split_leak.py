@@ -2,7 +2,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
-from ddpdoctor.check import Check, Findings, Passed, Skipped, Subject
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Recording, Trace, of_loader
 from ddpdoctor.trace.data import Split
@@ -35,9 +35,7 @@ class SplitLeak(Check):
 
     def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.training_of_several()
-        if not any(recording.wrappers for recording in recordings.values()):
-            yield Skipped("the ranks do not train one model")
-            return
+        self.require(any(it.wrappers for it in recordings.values()), "the ranks do not train one model")
         splits = [
             row for row in _splits(recordings) if any(part.trained and part.held for part in row.values())
         ]
@@ -60,7 +58,13 @@ class SplitLeak(Check):
                     f"on {leaked.get(rank, 0)} of them"
                     for rank, part in row.items()
                 },
-                about=_loaders(row[trains].split, recordings[trains]),
+                # None where a dataset around the parts hides which loaders they went to.
+                about=tuple(
+                    subject
+                    for loader in recordings[trains].loaders
+                    if loader.index in row[trains].split.loaders
+                    for subject in of_loader(loader)
+                ),
             )
         yield Passed(f"no rank trains on any of the {plural(held, 'sample')} that are held out")
 
@@ -104,13 +108,3 @@ def _leaks(row: Mapping[int, Divided]) -> dict[tuple[int, int], int]:
         (trains, holds): len(row[trains].trained & row[holds].held) for trains, holds in permutations(row, 2)
     }
     return {pair: count for pair, count in counts.items() if count}
-
-
-def _loaders(split: Split, recording: Recording) -> tuple[Subject, ...]:
-    """The loaders that the parts went to, as findings name them; none where a dataset around them hides it."""
-    return tuple(
-        subject
-        for loader in recording.loaders
-        if loader.index in split.loaders
-        for subject in of_loader(loader)
-    )

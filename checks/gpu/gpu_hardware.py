@@ -1,6 +1,5 @@
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.host import Host
@@ -41,15 +40,6 @@ _DEFECT = (
 """Xids 13, 31, 43, 45 and 69 mean that a program used the GPU wrongly, or ended."""
 _BUS = r"NVRM: Xid \(PCI:([0-9a-fA-F:.]+)\)"
 """The GPU in a line of the driver."""
-
-
-@dataclass(frozen=True)
-class _Xid:
-    number: int
-    bus: str
-    age: float
-    """Seconds ago."""
-    line: str
 
 
 class GpuHardware(Check):
@@ -120,32 +110,23 @@ class GpuHardware(Check):
             headline = f"{name} has lowered its clock because of {_SLOWED_BY[slowed[0]]}"
             yield report(headline, evidence=(f"{described}: {', '.join(slowed)}",), about=about)
 
-    def _xids(self, host: Host, used: tuple[Gpu, ...]) -> list[Finding]:
-        buses = {sysfs_name(gpu.pci_bus_id).rpartition(".")[0]: gpu for gpu in used}
-        errors: dict[tuple[int, int], list[_Xid]] = {}
-        for xid in _xids(host):
-            gpu = buses.get(xid.bus)
-            if gpu is not None and xid.age <= RECENT:
-                errors.setdefault((gpu.index, xid.number), []).append(xid)
-        return [self._xid(index, error) for (index, _), error in errors.items()]
-
-    def _xid(self, index: int, xids: list[_Xid]) -> Finding:
-        last = xids[-1]
-        return self.warn(
-            f"GPU {index} reported Xid {last.number} {_ago(last.age)} ago: {_HARDWARE_XIDS[last.number]}",
-            evidence=(f"{plural(len(xids), 'time')}, last: {last.line}",),
-            confidence=Confidence.LIKELY,
-            about=Kind.GPU.of(index),
-        )
-
-
-def _xids(host: Host) -> Iterator[_Xid]:
-    uptime = float((host.system.read_text("/proc/uptime") or "0").split()[0])
-    for line in host.system.kernel_log().splitlines():
-        match = _XID.search(line)
-        if match and int(match.group(3)) in _HARDWARE_XIDS:
-            message = shorten(line[match.start() :])
-            yield _Xid(int(match.group(3)), match.group(2).lower(), uptime - float(match.group(1)), message)
+    def _xids(self, host: Host, used: tuple[Gpu, ...]) -> Iterator[Finding]:
+        """Of the kernel's log: one for each number of each GPU."""
+        buses = {sysfs_name(gpu.pci_bus_id).rpartition(".")[0]: gpu.index for gpu in used}
+        uptime = float((host.system.read_text("/proc/uptime") or "0").split()[0])
+        errors: dict[tuple[int, int], list[re.Match[str]]] = {}
+        for match in filter(None, map(_XID.search, host.system.kernel_log().splitlines())):
+            index, number = buses.get(match[2].lower()), int(match[3])
+            if index is not None and number in _HARDWARE_XIDS and uptime - float(match[1]) <= RECENT:
+                errors.setdefault((index, number), []).append(match)
+        for (index, number), matches in errors.items():
+            last = matches[-1]
+            yield self.warn(
+                f"GPU {index} reported Xid {number} {_ago(uptime - float(last[1]))} ago: {_HARDWARE_XIDS[number]}",
+                evidence=(f"{plural(len(matches), 'time')}, last: {shorten(last.string[last.start() :])}",),
+                confidence=Confidence.LIKELY,
+                about=Kind.GPU.of(index),
+            )
 
 
 def _ago(seconds: float) -> str:

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Judgement, Passed
 from ddpdoctor.failures import Message
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Trace, shown_at
@@ -47,6 +47,5 @@ class StaticGraphViolated(Check):
                 **{**fields, "where": wrap or fields["where"], "evidence": evidence},
             )
         wrappers = [wrapper for recording in trace.training().values() for wrapper in recording.wrappers]
-        if not any(wrapper.flags.get("static_graph") for wrapper in wrappers):
-            raise NotMeasured("no wrapper has static_graph=True")
+        self.require(any(it.flags.get("static_graph") for it in wrappers), "no wrapper has static_graph=True")
         return Passed("the graph stayed the same in every step")

@@ -1,6 +1,6 @@
 from collections.abc import Mapping
 
-from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.failures import Message
 from ddpdoctor.recorder.patches.calls import VariableSet
 from ddpdoctor.text import ranks_phrase, show_value
@@ -90,8 +90,7 @@ class WorldSizeMismatch(Check):
         }
         if moved:
             return self._moved(moved, recordings)
-        if not any(_is_launched(recording) for recording in recordings.values()):
-            return Skipped("torchrun did not start the ranks")
+        self.require(any(_is_launched(it) for it in recordings.values()), "torchrun did not start the ranks")
         return Passed("rank, world size and address are those of the launcher")
 
     def _moved(self, moved: Mapping[int, tuple[str, ...]], recordings: Mapping[int, Recording]) -> Finding:

@@ -85,19 +85,14 @@ def _signature(*parameters: Parameter) -> tuple[object, ...]:
 
 def _difference(wrapper: Wrapper, reference: Wrapper) -> str:
     mine, theirs = ({each.key: each for each in side.parameters} for side in (wrapper, reference))
-    if missing := [key for key in theirs if key not in mine]:
-        return f"{listing(missing)} missing" + (f", {_more(mine, theirs)}" if _more(mine, theirs) else "")
-    if more := _more(mine, theirs):
-        return more
+    missing, added = ([key for key in a if key not in b] for a, b in ((theirs, mine), (mine, theirs)))
+    changes = [f"{listing(keys)} {what}" for keys, what in ((missing, "missing"), (added, "added")) if keys]
+    if changes:
+        return ", ".join(changes)
     for key, parameter in mine.items():
         if _signature(parameter) != _signature(theirs[key]):
             return f"{key} is {_described(parameter)}, not {_described(theirs[key])}"
     return f"its {len(mine)} parameters are in a different order"
-
-
-def _more(mine: Mapping[str, Parameter], theirs: Mapping[str, Parameter]) -> str:
-    added = [key for key in mine if key not in theirs]
-    return f"{listing(added)} added" if added else ""
 
 
 def _described(parameter: Parameter) -> str:

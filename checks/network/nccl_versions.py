@@ -1,5 +1,5 @@
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from ddpdoctor.check import Check, Findings, Judgement, Kind, Passed
 from ddpdoctor.host import Host
@@ -12,16 +12,6 @@ _LIBRARY = re.compile(r"libnccl\.so(?:\.([\d.]+))?")
 _MISSING_SYMBOL = r"undefined symbol: (?P<symbol>nccl\w+)"
 _VERSION = r"NCCL version (\d+(?:\.\d+)+)"
 _MISMATCH = r"(?i)mismatched NCCL version|NCCL version mismatch"
-
-
-@dataclass(frozen=True)
-class _Copy:
-    """A libnccl that the loader may use instead of the wheel's."""
-
-    path: str
-    version: str
-    """Empty where the file's name does not contain it."""
-    variable: str
 
 
 class NcclVersions(Check):
@@ -64,21 +54,20 @@ class NcclVersions(Check):
             )
             return
         version = next(iter(wheels.values()))
-        others: dict[str, list[_Copy]] = {}
-        for copy in _copies(host):
-            if copy.version and not _same(copy.version, version):
-                others.setdefault(copy.variable, []).append(copy)
-        for copies in others.values():
-            # One finding for the copies in one variable.
-            first = copies[0]
+        others: dict[str, list[tuple[str, str]]] = {}
+        for variable, path, other in _copies(host):
+            if other and not _same(other, version):
+                others.setdefault(variable, []).append((path, other))
+        for variable, copies in others.items():
+            path, other = copies[0]
             # torch's wheels have their own search path, which the loader reads before LD_LIBRARY_PATH;
             # other builds do not. LD_PRELOAD always comes first.
-            report = self.warn if first.variable == "LD_PRELOAD" else self.info
+            report = self.warn if variable == "LD_PRELOAD" else self.info
             yield report(
-                f"{first.variable} leads to NCCL {first.version}, and torch was installed with {version}",
-                fix=f"remove {quote(first.path)} from {first.variable}",
-                evidence=[f"{copy.variable}: {quote(copy.path)} is NCCL {copy.version}" for copy in copies],
-                about=Kind.VARIABLE.of(first.variable),
+                f"{variable} leads to NCCL {other}, and torch was installed with {version}",
+                fix=f"remove {quote(path)} from {variable}",
+                evidence=[f"{variable}: {quote(path)} is NCCL {other}" for path, other in copies],
+                about=Kind.VARIABLE.of(variable),
             )
         yield Passed(f"NCCL {version}")
 
@@ -98,19 +87,16 @@ class NcclVersions(Check):
         return self.fail(headline, **log_fields(*by_version.values()))
 
 
-def _copies(host: Host) -> list[_Copy]:
-    preloaded = re.split(r"[\s:]+", host.environ.get("LD_PRELOAD", ""))
-    folders = dict.fromkeys(host.environ.get("LD_LIBRARY_PATH", "").split(":"))
-    copies = [
-        _Copy(path, _version(host, path.rpartition("/")[0], path.rpartition("/")[2]), "LD_PRELOAD")
-        for path in preloaded
-        if _LIBRARY.fullmatch(path.rpartition("/")[2])
-    ]
-    return copies + [
-        _Copy(f"{folder}/libnccl.so.2", _version(host, folder), "LD_LIBRARY_PATH")
-        for folder in folders
-        if folder and "libnccl.so.2" in host.system.list_dir(folder)
-    ]
+def _copies(host: Host) -> Iterator[tuple[str, str, str]]:
+    """The libnccl that the loader may use instead of the wheel's: the variable that leads to it, its path, its version,
+    which is empty where the file's name does not contain it."""
+    for path in re.split(r"[\s:]+", host.environ.get("LD_PRELOAD", "")):
+        folder, _, file = path.rpartition("/")
+        if _LIBRARY.fullmatch(file):
+            yield "LD_PRELOAD", path, _version(host, folder, file)
+    for folder in dict.fromkeys(host.environ.get("LD_LIBRARY_PATH", "").split(":")):
+        if folder and "libnccl.so.2" in host.system.list_dir(folder):
+            yield "LD_LIBRARY_PATH", f"{folder}/libnccl.so.2", _version(host, folder)
 
 
 def _version(host: Host, folder: str, file: str = "") -> str:

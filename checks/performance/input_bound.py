@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Judgement, Passed
 from ddpdoctor.text import by_state, duration, plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.stragglers import paced_steps, typical
@@ -35,8 +35,7 @@ class InputBound(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         steps = paced_steps(trace)
         recordings = trace.training()
-        if not any(recording.training_passes for recording in recordings.values()):
-            raise NotMeasured("no DataLoader was used to train")
+        self.require(any(it.training_passes for it in recordings.values()), "no DataLoader was used to train")
         waits = {rank: typical(step, "data") for rank, step in steps.items()}
         shares = {rank: waits[rank] / typical(step, "total") for rank, step in steps.items()}
         least = min(shares, key=lambda rank: shares[rank])
