@@ -1,6 +1,6 @@
 import re
 
-from ddpdoctor.check import Check, Findings, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Findings, Judgement, Kind, Passed
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.recorder.events.files import Load
 from ddpdoctor.text import ranks_do
@@ -37,9 +37,7 @@ class MapLocation(Check):
         loads = on_each_rank(recordings, lambda recording: recording.loads)
         loads = [(rank, load) for rank, load in loads if not load.error]
         self.require(loads, "no checkpoint was read")
-        if not any(recording.devices for recording in recordings.values()):
-            yield Skipped("no rank uses a GPU, real or rehearsed")
-            return
+        self.require(any(it.devices for it in recordings.values()), "no rank uses a GPU, real or rehearsed")
         gpus = {rank: _gpu(recording) for rank, recording in recordings.items()}
         elsewhere = (
             (rank, load) for rank, load in loads if gpus[rank] is not None and _indices(load) - {gpus[rank]}

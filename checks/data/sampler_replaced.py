@@ -1,6 +1,6 @@
 from collections.abc import Iterator
 
-from ddpdoctor.check import Check, Findings, Passed, Skipped
+from ddpdoctor.check import Check, Findings, Passed
 from ddpdoctor.recorder.events.data import Loader, LoaderMade
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Recording, Trace, by_line, of_loader, on_each_rank
@@ -36,9 +36,7 @@ class SamplerReplaced(Check):
 
     def examine_run(self, trace: Trace) -> Findings:
         trained = trace.training()
-        if not any(recording.training_passes for recording in trained.values()):
-            yield Skipped("no DataLoader was used to train")
-            return
+        self.require(any(it.training_passes for it in trained.values()), "no DataLoader was used to train")
         replaced = by_line(on_each_rank(trained, _replaced))
         for loaders in replaced:
             rank, loader = next(iter(loaders.items()))

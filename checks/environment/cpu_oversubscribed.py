@@ -2,7 +2,7 @@ from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.recorder.events.process import Threads
-from ddpdoctor.text import by_state, plural
+from ddpdoctor.text import plural
 from ddpdoctor.trace import Recording, Trace
 
 THREADS_PER_CPU = 2.0
@@ -57,16 +57,14 @@ class CpuOversubscribed(Check):
         )
         if not cpus or len({recording.host for recording in recordings.values()}) > 1:
             return Skipped("the CPUs of the ranks' host are not known")
-        threads = sum(map(_torch_threads, recordings.values()))
-        workers = sum(_workers(recording) for recording in recordings.values())
+        used = {rank: (_torch_threads(it), _workers(it)) for rank, it in recordings.items()}
+        threads, workers = map(sum, zip(*used.values(), strict=True))
         if threads + workers <= THREADS_PER_CPU * cpus:
             return Passed(f"{_busy(threads, workers)} on {_cpus(cpus)}")
         return self.info(
             f"{_busy(threads, workers)} share {_cpus(cpus)}",
             ranks=tuple(recordings),
-            evidence=by_state(
-                recordings, lambda recording: _busy(_torch_threads(recording), _workers(recording))
-            ),
+            evidence={rank: _busy(*of_rank) for rank, of_rank in used.items()},
         )
 
     def _too_many_threads(self, host: Host, threads: int, granted: float) -> Finding:

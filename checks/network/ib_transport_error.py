@@ -1,6 +1,6 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Role
+from ddpdoctor.check import Check, Confidence, Finding, Judgement, Kind, Passed, Role
 from ddpdoctor.host import Host
 from ddpdoctor.host.infiniband import IbPort
 from ddpdoctor.host.nccl_settings import NameList, is_on, nccl_setting
@@ -61,7 +61,7 @@ class IbTransportError(Check):
         active = [port for port in ports if port.active]
         findings = []
         if host.launch.backend == "nccl" and host.launch.nnodes > 1:
-            findings = self._links(ports, active)
+            findings = list(self._links(ports, active))
         flapping = [port for port in active if port.counters.get("link_downed", 0) >= FLAPPING]
         return [*findings, *map(self._flapping, flapping)] or Passed(
             f"{len(active)} of {plural(len(ports), 'InfiniBand port')} active"
@@ -103,37 +103,28 @@ class IbTransportError(Check):
             **log_fields(reason, role=role),
         )
 
-    def _links(self, ports: Sequence[IbPort], active: Sequence[IbPort]) -> list[Finding]:
-        waiting = [port for port in ports if port.state in ("INIT", "ARMED")]
-        unconfigured = [self._unconfigured(waiting)] if waiting else []
-        if not waiting and not active and any(port.link_layer == "InfiniBand" for port in ports):
-            return [self._none_active(ports)]
-        dropped = [port for port in ports if _was_up(port)] if active else []
-        return [*unconfigured, *map(self._dropped, dropped)]
-
-    def _none_active(self, ports: Sequence[IbPort]) -> Finding:
-        return self.warn(
-            f"none of {plural(len(ports), 'InfiniBand port')} is active",
-            fix="ibstat     # connect the ports, or set NCCL_IB_DISABLE=1 on every node if they are not to be used",
-            evidence=_evidence(ports),
-        )
-
-    def _unconfigured(self, ports: Sequence[IbPort]) -> Finding:
-        """One finding for all ports, because one subnet manager configures them."""
-        verb = "has a cable but is" if len(ports) == 1 else "have cables but are"
-        return self.warn(
-            f"{listing([port.name for port in ports])} {verb} not configured (state {ports[0].state})",
-            fix="systemctl status opensm     # on the node that runs the subnet manager, or look at the switch",
-            evidence=_evidence(ports),
-            about=Kind.INTERFACE.of(*(port.name for port in ports)),
-        )
-
-    def _dropped(self, port: IbPort) -> Finding:
-        return self.warn(
-            f"{port.name} is down and was up before",
-            evidence=_evidence([port]),
-            about=Kind.INTERFACE.of(port.name),
-        )
+    def _links(self, ports: Sequence[IbPort], active: Sequence[IbPort]) -> Iterator[Finding]:
+        if waiting := [port for port in ports if port.state in ("INIT", "ARMED")]:
+            # One finding for all ports, because one subnet manager configures them.
+            verb = "has a cable but is" if len(waiting) == 1 else "have cables but are"
+            yield self.warn(
+                f"{listing([port.name for port in waiting])} {verb} not configured (state {waiting[0].state})",
+                fix="systemctl status opensm     # on the node that runs the subnet manager, or look at the switch",
+                evidence=map(_describe, waiting),
+                about=Kind.INTERFACE.of(*(port.name for port in waiting)),
+            )
+        elif not active and any(port.link_layer == "InfiniBand" for port in ports):
+            yield self.warn(
+                f"none of {plural(len(ports), 'InfiniBand port')} is active",
+                fix="ibstat     # connect the ports, or set NCCL_IB_DISABLE=1 on every node if they are not to be used",
+                evidence=map(_describe, ports),
+            )
+        for port in filter(_was_up, ports if active else ()):
+            yield self.warn(
+                f"{port.name} is down and was up before",
+                evidence=(_describe(port),),
+                about=Kind.INTERFACE.of(port.name),
+            )
 
     def _flapping(self, port: IbPort) -> Finding:
         return self.info(
@@ -141,7 +132,7 @@ class IbTransportError(Check):
             why="The port is active now. A link that goes down while a job runs ends it with a completion error. The "
             "counter starts when the driver is loaded, and does not show when the link was lost.",
             fix=f"perfquery -R     # clears the counters; look again later: ibstat {port.device}",
-            evidence=_evidence([port]),
+            evidence=(_describe(port),),
             about=Kind.INTERFACE.of(port.name),
         )
 
@@ -154,10 +145,6 @@ def _allowed(host: Host) -> list[IbPort]:
 
 def _was_up(port: IbPort) -> bool:
     return port.state == "DOWN" and port.physical != "Disabled" and port.counters.get("link_downed", 0) > 0
-
-
-def _evidence(ports: Sequence[IbPort]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(_describe(port)) for port in ports)
 
 
 def _describe(port: IbPort) -> str:
