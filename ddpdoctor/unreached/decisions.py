@@ -9,9 +9,8 @@ from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Condition, Expression, Origin
 from ddpdoctor.program.files import LOOPS, File, Loop, lines
 from ddpdoctor.program.ways import Way
-from ddpdoctor.unreached.lines import BECAUSE, Decision, UnreachedLines
+from ddpdoctor.unreached.lines import BECAUSE, Decision, Sight, UnreachedLines
 from ddpdoctor.unreached.ranks import is_shut, ranks_where, who
-from ddpdoctor.unreached.sights import Sight
 
 _BY = {
     Origin.CLOCK: "a clock of their own",
@@ -67,9 +66,7 @@ def _exits(unreached: UnreachedLines, file: File, loop: Loop) -> Iterator[Sight]
         of_process = unreached.program.loops.ends_process(file, way.statement)
         if of_process or any(it.test.asks_if_finite or is_shut(it) for it in conditions):
             continue
-        decisions = filter(None, map(unreached.decision, conditions))
-        decision = next((it for it in decisions if it.source.origin in _OWN), None)
-        if decision is not None:
+        if decision := unreached.decided_by(_OWN, conditions):
             yield _own(decision, "leave a loop")
 
 

@@ -9,9 +9,8 @@ from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Condition, Expression, Origin
 from ddpdoctor.program.known import LOCKS, is_pure
 from ddpdoctor.program.ways import Way
-from ddpdoctor.unreached.lines import UnreachedLines
+from ddpdoctor.unreached.lines import Sight, UnreachedLines
 from ddpdoctor.unreached.ranks import ranks_where, who
-from ddpdoctor.unreached.sights import Sight
 
 CHECKPOINTS: Mapping[str, tuple[int, str]] = {"torch.save": (1, "f")}
 """What writes a checkpoint, with the argument that is its path."""

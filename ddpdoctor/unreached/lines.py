@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from ddpdoctor.check import Check, Evidence, Judgement, Where
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Passed, Where
+from ddpdoctor.check import Kind as Subject
 from ddpdoctor.program import Condition, Expression, Origin, Program, Source
 from ddpdoctor.program.files import name_called
 from ddpdoctor.program.index import Context
@@ -16,7 +18,6 @@ from ddpdoctor.program.known import GENERATORS, LOADERS, SEEDS, gathers
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
 from ddpdoctor.unreached.ranks import SIZE, is_shut, ranks_where
-from ddpdoctor.unreached.sights import findings
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
 JOINED_BY_ALL = frozenset(
@@ -50,6 +51,19 @@ _INTERESTING = frozenset(
     }
 )
 """How what is looked for is called, unless it is imported under another name."""
+
+
+@dataclass(frozen=True)
+class Sight:
+    """One instance of a problem."""
+
+    at: Where
+    words: Mapping[str, str] = field(default_factory=dict)
+    """What the headline is filled with."""
+    evidence: tuple[Evidence, ...] = ()
+    """The path of the value, line by line, and the conditions in front."""
+    certain: bool = True
+    """Whether it follows from facts; information otherwise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +142,27 @@ class UnreachedLines:
         )
 
     def judge(self, check: Check) -> Judgement:
-        """What a check says that has only its row of ``unreached`` to look for."""
-        return findings(check, self)
+        """What a check says that has only its row of :attr:`~ddpdoctor.check.Check.unreached`, once for each line."""
+        assert check.unreached is not None
+        look, headline = check.unreached
+        found: dict[Where, Sight] = {}
+        with suppress(RecursionError):  # what is too deep to read is no finding
+            for sight in look(self):
+                found.setdefault(sight.at, sight)
+        return [self._finding(check, it, headline) for it in found.values()] or Passed(
+            "nothing in the source shows it"
+        )
+
+    def _finding(self, check: Check, sight: Sight, headline: str) -> Finding:
+        report = check.warn if sight.certain else check.info
+        return report(
+            headline.format_map(sight.words),
+            where=sight.at,
+            evidence=(Evidence(self.not_run), *sight.evidence),
+            confidence=Confidence.CERTAIN if sight.certain else Confidence.LIKELY,
+            foreseen=True,
+            about=Subject.LINE.of(f"{sight.at.file}:{sight.at.line}"),
+        )
 
     def calls(
         self, names: Collection[str], other: Callable[[str], bool] = lambda _: False
@@ -244,6 +277,11 @@ class UnreachedLines:
             if (found := self._decisions[key]) is not None and not _is_for_each(condition, found):
                 return Decision(condition, found.part, found.source)
         return None
+
+    def decided_by(self, origins: Collection[Origin], conditions: Sequence[Condition]) -> Decision | None:
+        """The first of some conditions that ranks may see differently by one of these."""
+        decisions = filter(None, map(self.decision, conditions))
+        return next((it for it in decisions if it.source.origin in origins), None)
 
     def own_source(self, value: Expression) -> Source | None:
         """Where a value begins that differs between ranks; None where that does not follow, or only in its size."""

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from ddpdoctor.model import Evidence
 from ddpdoctor.program import Expression, Origin, Source
 from ddpdoctor.program.known import is_schedule
-from ddpdoctor.unreached.lines import UnreachedLines, path_of
-from ddpdoctor.unreached.sights import Sight
+from ddpdoctor.unreached.lines import Sight, UnreachedLines, path_of
 
 _OF_ALL_HOSTS = ("torch.distributed.get_rank", "os.environ['RANK']", "os.environ['SLURM_PROCID']")
 """What gives the number of a rank among those of all hosts."""

@@ -12,8 +12,7 @@ from ddpdoctor.program import Expression, Origin
 from ddpdoctor.program.files import FUNCTIONS, dotted
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.unreached.files import CHECKPOINTS
-from ddpdoctor.unreached.lines import BECAUSE, DDP, UnreachedLines, path_of
-from ddpdoctor.unreached.sights import Sight
+from ddpdoctor.unreached.lines import BECAUSE, DDP, Sight, UnreachedLines, path_of
 
 _DRAWN = ("normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_")
 """Methods of tensors that fill them with random numbers."""
@@ -52,8 +51,7 @@ def _loaded_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
             continue
         for way in unreached.ways(call):
             owner = replace(call, context=way.context).owner
-            decisions = filter(None, map(unreached.decision, way.conditions))
-            decision = next((it for it in decisions if it.source.origin is Origin.RANK), None)
+            decision = unreached.decided_by([Origin.RANK], way.conditions)
             if owner and decision and _is_wrapped(owner) and _is_trained_after(unreached, way):
                 because = BECAUSE[Origin.RANK]
                 words = {"what": owner.text, "why": f"a condition on {because}"}
@@ -89,8 +87,7 @@ def set_apart(unreached: UnreachedLines) -> Iterator[Sight]:
             if source is not None:
                 why, evidence = BECAUSE[source.origin], path_of(source, target.where)
             else:
-                decisions = filter(None, map(unreached.decision, way.conditions))
-                decision = next((it for it in decisions if it.source.origin is Origin.OWN_DATA), None)
+                decision = unreached.decided_by([Origin.OWN_DATA], way.conditions)
                 if decision is None:
                     continue
                 why = f"a condition on {BECAUSE[decision.source.origin]}"
@@ -107,11 +104,9 @@ def _differs(
             return BECAUSE[source.origin], path_of(source, call.where)
     if call.method in _DRAWN and unreached.seeds_apart:
         return "random numbers, which each rank draws from its own seed", ()
-    for condition in way.conditions:
-        decision = unreached.decision(condition)
-        if decision is not None and decision.source.origin in (Origin.RANK, Origin.OWN_DATA):
-            because = BECAUSE[decision.source.origin]
-            return f"a condition on {because}", decision.evidence(because)
+    if decision := unreached.decided_by([Origin.RANK, Origin.OWN_DATA], way.conditions):
+        because = BECAUSE[decision.source.origin]
+        return f"a condition on {because}", decision.evidence(because)
     return None
 
 

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from ddpdoctor.model import Evidence
 from ddpdoctor.program import Condition, Expression
 from ddpdoctor.program.files import File, dotted, lines, name_called
-from ddpdoctor.unreached.lines import DDP, UnreachedLines
-from ddpdoctor.unreached.sights import Sight
+from ddpdoctor.unreached.lines import DDP, Sight, UnreachedLines
 
 _SIZE = 4
 """Micro-batches of the window that is tried."""
