@@ -4,16 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from ddpdoctor.check import (
-    Check,
-    Confidence,
-    Evidence,
-    Finding,
-    Judgement,
-    Kind,
-    NotMeasured,
-    Passed,
-)
+from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, NotMeasured, Passed
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.recorder.events.files import FileEvent, Load, Save

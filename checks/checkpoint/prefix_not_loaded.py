@@ -57,10 +57,7 @@ class PrefixNotLoaded(Check):
                 f"{ranks_phrase(lost)}{because}",
                 ranks=tuple(lost),
                 where=load.at,
-                evidence=(
-                    f"missing: {_some(load.missing)}",
-                    f"unexpected: {_some(load.unexpected)}",
-                ),
+                evidence=(f"missing: {_some(load.missing)}", f"unexpected: {_some(load.unexpected)}"),
             )
         yield Passed(f"{plural(calls, 'load_state_dict call')} found the model's names")
 

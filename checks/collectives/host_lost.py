@@ -1,6 +1,6 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from ddpdoctor.check import Check, Finding, Judgement, Kind, Passed, Role
+from ddpdoctor.check import Check, Finding, Findings, Judgement, Kind, Passed, Role
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.text import plural, ranks_phrase
@@ -49,21 +49,29 @@ class HostLost(Check):
         "deleting pod for node", "shut down", "shutting down", "node shutdown",
     )  # fmt: skip
 
-    def examine_group(self, ranks: GroupRecord) -> Judgement:
+    def examine_group(self, ranks: GroupRecord) -> Findings:
         self.require(ranks.launch.nnodes != 1, "the job has one host")
         facts = {node.node_rank: node for node in ranks.nodes}
-        lost = [LostHost(facts[node].host, facts[node].ranks, why) for node, why in ranks.lost.items()]
-        return self._lost(lost) or Passed(f"all {len(ranks.nodes)} hosts stayed until the end")
+        yield from self._lost(
+            LostHost(facts[node].host, facts[node].ranks, why) for node, why in ranks.lost.items()
+        )
+        yield Passed(f"all {len(ranks.nodes)} hosts stayed until the end")
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         hosts = {rank.recording.host for rank in trace.ranks if rank.recording}
         self.require(trace.lost or len(hosts) >= 2, "the job has one host")
         left = trace.restarted_without
-        findings = [
-            *(self._left(host, len(trace.ranks)) for host in left),
-            *self._lost(host for host in trace.lost if host not in left),
-        ]
-        return findings or Passed(f"all {len(hosts)} hosts stayed until the end")
+        for host in left:
+            yield self.info(
+                f"host {host.host} ({ranks_phrase(host.ranks)}) was lost, and the job restarted without it: "
+                f"{host.reason}",
+                why="torchrun started the job anew on the hosts that were left, with "
+                f"{plural(len(trace.ranks), 'rank')}. Each rank began where the script resumes from its "
+                "last checkpoint.",
+                about=Kind.HOST.of(host.host),
+            )
+        yield from self._lost(host for host in trace.lost if host not in left)
+        yield Passed(f"all {len(hosts)} hosts stayed until the end")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(*_OF_HOST) or log.reason(*_OF_ANY)
@@ -74,20 +82,10 @@ class HostLost(Check):
             **log_fields(reason, role=Role.SYSTEM),
         )
 
-    def _left(self, host: LostHost, ranks: int) -> Finding:
-        return self.info(
-            f"host {host.host} ({ranks_phrase(host.ranks)}) was lost, and the job restarted without it: {host.reason}",
-            why=f"torchrun started the job anew on the hosts that were left, with {plural(ranks, 'rank')}. Each "
-            "rank began where the script resumes from its last checkpoint.",
-            about=Kind.HOST.of(host.host),
-        )
-
-    def _lost(self, lost: Iterable[LostHost]) -> list[Finding]:
-        return [
-            self.fail(
+    def _lost(self, lost: Iterable[LostHost]) -> Iterator[Finding]:
+        for host in lost:
+            yield self.fail(
                 f"host {host.host} ({ranks_phrase(host.ranks)}) was lost: {host.reason}",
                 ranks=host.ranks,
                 about=Kind.HOST.of(host.host),
             )
-            for host in lost
-        ]

@@ -77,10 +77,7 @@ class LongWorkOnOneRank(HangCheck):
             "rank does not join it within the timeout.",
             ranks=late,
             where=next((where_of(frame) for frame in beats.values()), None),
-            evidence=(
-                *by_state({rank: f"at {frame}" for rank, frame in beats.items()}),
-                *by_state(failures),
-            ),
+            evidence=(*by_state({rank: f"at {frame}" for rank, frame in beats.items()}), *by_state(failures)),
         )
 
     def examine_log(self, log: Log) -> Judgement:

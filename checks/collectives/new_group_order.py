@@ -1,13 +1,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ddpdoctor.blame.causes import (
-    GroupCircle,
-    GroupMadeAlone,
-    GroupsDisagree,
-    GroupsOutOfOrder,
-    Members,
-)
+from ddpdoctor.blame.causes import GroupCircle, GroupMadeAlone, GroupsDisagree, GroupsOutOfOrder, Members
 from ddpdoctor.blame.wording import verb, who
 from ddpdoctor.check import Evidence, Finding, Judgement, Level, Passed, reports
 from ddpdoctor.recorder.events.process import GroupEvent

@@ -13,14 +13,7 @@ from ddpdoctor.recorder.launchers import COMMANDS, LAUNCHERS, by_name
 from ddpdoctor.text import plural, quote, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
-from ddpdoctor.trace.raised import (
-    as_raised,
-    innermost,
-    is_refused,
-    last_line,
-    place_in_worker,
-    remedy,
-)
+from ddpdoctor.trace.raised import as_raised, innermost, is_refused, last_line, place_in_worker, remedy
 from ddpdoctor.trace.recorded_job import HangCheck
 
 _CONNECTION_WARNING = re.compile(

@@ -146,10 +146,7 @@ class ShardsOverlap(Check):
             f"{ranks_phrase(members)} each take their part of a random order of their own",
             ranks=tuple(members),
             where=draw.where,
-            evidence=(
-                f"no seed of {draw.stream} that all ranks share",
-                *shown_at("trained", trained),
-            ),
+            evidence=(f"no seed of {draw.stream} that all ranks share", *shown_at("trained", trained)),
         )
 
     def _overlap(self, cover: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:

@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -106,11 +105,10 @@ class BackendUnavailable(Check):
         build = host.torch
         if build is None:
             return Skipped("no torch is installed for this Python")
-        return [
-            replace(finding, about=Kind.BACKEND.of(backend))
-            for backend in dict.fromkeys(_backends(host.launch.backend))
-            if (finding := self._unavailable(host, build, backend))
-        ] or Passed(f"torch {build.version} has the backend {host.launch.backend}")
+        backends = dict.fromkeys(_backends(host.launch.backend))
+        return [it for backend in backends for it in self._unavailable(host, build, backend)] or Passed(
+            f"torch {build.version} has the backend {host.launch.backend}"
+        )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         if ranks.stage is not Stage.IMPORT:
@@ -123,38 +121,32 @@ class BackendUnavailable(Check):
             fix="python -c 'import torch'     # shows the whole error; reinstall torch for this Python and driver",
         )
 
-    def _unavailable(self, host: Host, build: TorchBuild, backend: str) -> Finding | None:
-        if backend in PLUGINS:
-            return self._without_plugin(host, backend)
-        if backend in ALWAYS_THERE:
-            return None
-        if backend not in BUILT_IN:
+    def _unavailable(self, host: Host, build: TorchBuild, backend: str) -> Iterator[Finding]:
+        package, about = PLUGINS.get(backend), Kind.BACKEND.of(backend)
+        if package is not None:
+            if not host.system.package_folder(package):
+                yield self.fail(
+                    f"backend {backend} is registered by {package}, which is not installed",
+                    fix=f"install the package that provides {package}; or --backend gloo",
+                    about=about,
+                )
+        elif backend not in (*BUILT_IN, *ALWAYS_THERE):
             near = get_close_matches(backend, [*build.backends, *PLUGINS], 1)
-            return self.fail(
+            yield self.fail(
                 f"backend {quote(backend)} is not known to torch {build.version}",
                 why="init_process_group fails on every rank, unless the script registers this backend itself "
                 "(torch.distributed.Backend.register_backend).",
                 fix=f"--backend {near[0] if near else 'gloo'}",
+                about=about,
             )
-        if backend not in build.backends:
-            return self.fail(
-                f"backend {backend} is not compiled into torch {build.version}, which has "
-                + ", ".join(sorted(build.backends)),
+        elif backend not in (*build.backends, *ALWAYS_THERE):
+            present = ", ".join(sorted(build.backends))
+            yield self.fail(
+                f"backend {backend} is not compiled into torch {build.version}, which has {present}",
+                about=about,
             )
-        if backend == "nccl" and not build.hip and host.gpus.absent:
-            return self.fail(
-                f"backend nccl has no GPU to use: {host.gpus.absent}",
-            )
-        return None
-
-    def _without_plugin(self, host: Host, backend: str) -> Finding | None:
-        package = PLUGINS[backend]
-        if host.system.package_folder(package):
-            return None
-        return self.fail(
-            f"backend {backend} is registered by {package}, which is not installed",
-            fix=f"install the package that provides {package}; or --backend gloo",
-        )
+        elif backend == "nccl" and not build.hip and host.gpus.absent:
+            yield self.fail(f"backend nccl has no GPU to use: {host.gpus.absent}", about=about)
 
 
 def _backends(backend: str) -> Iterator[str]:

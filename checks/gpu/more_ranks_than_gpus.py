@@ -79,10 +79,7 @@ class MoreRanksThanGpus(Check):
         reason = log.reason(_DUPLICATE)
         first, second, gpu = reason.match.groups()
         ranks = sorted((int(first), int(second)))
-        return self.fail(
-            f"{ranks_phrase(ranks)} used the same GPU, {gpu}",
-            **log_fields(reason, ranks=ranks),
-        )
+        return self.fail(f"{ranks_phrase(ranks)} used the same GPU, {gpu}", **log_fields(reason, ranks=ranks))
 
     def _too_many(self, host: Host, visible: int) -> Finding:
         value = host.environ.get(VARIABLE)

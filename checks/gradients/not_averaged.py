@@ -95,10 +95,7 @@ class GradientsNotAveraged(Check):
             "sum that is not divided, a tensor gathered without its gradient",
             ranks=tuple(recordings),
             where=next((backward.at for backward in first.backwards), None),
-            evidence=(
-                *proof(exact),
-                f"{exact.worst} differs most, of {exact.parameters} parameters",
-            ),
+            evidence=(*proof(exact), f"{exact.worst} differs most, of {exact.parameters} parameters"),
         )
 
     def _hook(self, multiple: Multiple, times: str, group: Group, trace: Trace) -> Finding:

@@ -81,9 +81,7 @@ class RendezvousUnreachable(Check):
                 fix=f"ip link set {down} up    # as root, in the container or network namespace of the job",
             )
         if host.launch.nnodes > 1 and all(loopback):
-            return self.fail(
-                f"{shown} is a loopback address in a job of {host.launch.nnodes} nodes",
-            )
+            return self.fail(f"{shown} is a loopback address in a job of {host.launch.nnodes} nodes")
         resolved = "is an address" if address == addresses[0] else f"resolves to {addresses[0]}"
         return Passed(f"{shown} {resolved}")
 

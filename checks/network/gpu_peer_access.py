@@ -1,7 +1,7 @@
 import re
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Skipped
+from ddpdoctor.check import Check, Confidence, Finding, Findings, Judgement, Kind, Passed
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import visible_gpus
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
@@ -75,12 +75,11 @@ class GpuPeerAccess(Check):
         "Connected all",
     )
 
-    def examine_host(self, host: Host) -> Judgement:
+    def examine_host(self, host: Host) -> Findings:
         gpus = {gpu.index: gpu for gpu in visible_gpus(host)}
         pairs = {pair: status for pair, status in host.gpus.peer_access.items() if gpus.keys() >= set(pair)}
         reason = _why_not(host, len(gpus), bool(pairs))
-        if reason:
-            return Skipped(reason)
+        self.require(not reason, reason or "")
         closed = {pair: status for pair, status in pairs.items() if status != "OK"}
         over_pci = sorted(
             {index for pair in pairs.keys() - closed.keys() - host.gpus.nvlink for index in pair}
@@ -88,10 +87,20 @@ class GpuPeerAccess(Check):
         modes = {index: iommu_mode(host.system, gpus[index].pci_bus_id) for index in over_pci}
         translated = {index: mode for index, mode in modes.items() if mode and mode.startswith("DMA")}
         how = "PCI Express" if over_pci else "NVLink"
-        return [
-            *([self._no_access(closed, list(gpus.values()))] if closed else []),
-            *([self._translated(translated, gpus)] if translated else []),
-        ] or Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
+        if closed:
+            yield self._no_access(closed, list(gpus.values()))
+        if translated:
+            yield self.warn(
+                f"the IOMMU translates the addresses of GPU {next(iter(translated))}, which has peer access over PCI "
+                "Express",
+                evidence=[
+                    f"GPU {index} ({gpus[index].pci_bus_id}): iommu_group/type is {mode}"
+                    for index, mode in translated.items()
+                ],
+                confidence=Confidence.LIKELY,
+                about=Kind.GPU.of(*translated),
+            )
+        yield Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_EXHAUSTED)
@@ -158,26 +167,17 @@ class GpuPeerAccess(Check):
         has_nvlink = any(part in gpu.name for gpu in gpus for part in _NVLINK_NAMES)
         report = self.warn if has_nvlink else self.info
         (a, b), status = next(iter(closed.items()))
+        by_status: dict[str, list[str]] = {}
+        for (first, second), why in closed.items():
+            by_status.setdefault(why, []).append(f"{first}-{second}")
         return report(
             f"GPUs {a} and {b} cannot read each other's memory"
             + (f", nor can {plural(len(closed) - 1, 'other pair')}" if len(closed) > 1 else ""),
             why="NCCL communicates through host memory between them, which is slower but correct. The driver's reason "
             f"is {status}: {_REASONS.get(status, 'without an explanation')}.",
             fix="nvidia-smi topo -p2p r     # the whole table; for NVLink: nvidia-smi nvlink --status",
-            evidence=_closed_evidence(closed),
+            evidence=[f"{why}: GPUs {', '.join(pairs)}" for why, pairs in by_status.items()],
             about=Kind.GPU.of(*(f"{a}-{b}" for a, b in closed)),
-        )
-
-    def _translated(self, modes: dict[int, str], gpus: dict[int, Gpu]) -> Finding:
-        first = next(iter(modes))
-        return self.warn(
-            f"the IOMMU translates the addresses of GPU {first}, which has peer access over PCI Express",
-            evidence=[
-                f"GPU {index} ({gpus[index].pci_bus_id}): iommu_group/type is {mode}"
-                for index, mode in modes.items()
-            ],
-            confidence=Confidence.LIKELY,
-            about=Kind.GPU.of(*modes),
         )
 
 
@@ -205,10 +205,3 @@ def _why_not(host: Host, visible: int, known: bool) -> str | None:
     if is_on(nccl_setting(host, "NCCL_P2P_DISABLE")):
         return "NCCL_P2P_DISABLE is set, NCCL communicates through host memory"
     return None
-
-
-def _closed_evidence(closed: dict[Pair, str]) -> tuple[Evidence, ...]:
-    pairs_by_status: dict[str, list[str]] = {}
-    for (first, second), status in closed.items():
-        pairs_by_status.setdefault(status, []).append(f"{first}-{second}")
-    return tuple(Evidence(f"{status}: GPUs {', '.join(pairs)}") for status, pairs in pairs_by_status.items())

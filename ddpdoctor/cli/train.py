@@ -22,14 +22,7 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import DEFAULT_NPROC
 from ddpdoctor.job.guarded import Ending
 from ddpdoctor.job.output_forwarding import Output
-from ddpdoctor.job.trainer import (
-    REFUSED,
-    BadConfiguration,
-    TrainingRun,
-    about,
-    bundled_configs,
-    read_config,
-)
+from ddpdoctor.job.trainer import REFUSED, BadConfiguration, TrainingRun, about, bundled_configs, read_config
 from ddpdoctor.launch import Launch
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import quote

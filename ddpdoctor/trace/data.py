@@ -8,15 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ddpdoctor.model import Where
-from ddpdoctor.recorder.events.data import (
-    Batch,
-    Loader,
-    LoaderPass,
-    Sampler,
-    Subset,
-    Worker,
-    WorkersStarted,
-)
+from ddpdoctor.recorder.events.data import Batch, Loader, LoaderPass, Sampler, Subset, Worker, WorkersStarted
 from ddpdoctor.recorder.events.training import (
     Backward,
     Collective,
