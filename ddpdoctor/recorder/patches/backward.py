@@ -14,7 +14,7 @@ from typing import Any
 
 from ..digest import is_plain, sample, text, unseen
 from ..events.training import Backward, GradientCall, MeanLoss
-from ..patch import IN_FULL, Args, Kwargs, guarded, leave_out, watch
+from ..patch import IN_FULL, Args, Kwargs, around, guarded, watch
 from ..session import Session
 from ..training import Training, TrainingPart, Wrapper, is_digested, sequence_number
 from ..where import Where
@@ -32,7 +32,7 @@ def install(session: Session) -> None:
     training = Training.of(session)
     parts = (functools.partial(part, training) for part in (_begin, _end, _briefly))
     session.patch(session.torch.autograd, "backward", watch(session.torch, *parts))
-    session.patch(session.torch.autograd, "grad", _GradientCalls(session).watch)
+    session.patch(session.torch.autograd, "grad", around(_GradientCalls(session).grad))
 
 
 def _briefly(training: Training, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
@@ -271,23 +271,13 @@ class _GradientCalls(TrainingPart):
 
     calls = 0
 
-    def watch(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        torch = self.torch
-
-        @functools.wraps(original)
-        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                if torch.compiler.is_compiling():
-                    return original(outputs, inputs, *args, **kwargs)
-                if not isinstance(inputs, torch.Tensor | list | tuple):
-                    inputs = tuple(inputs)  # as torch does; an iterator can be read once
-                self.tell(inputs)
-                return original(outputs, inputs, *args, **kwargs)
-            except BaseException as passing:
-                leave_out(passing)
-                raise
-
-        return grad
+    def grad(self, original: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Gradients are asked for."""
+        if not self.torch.compiler.is_compiling():
+            if not isinstance(inputs, self.torch.Tensor | list | tuple):
+                inputs = tuple(inputs)  # as torch does; an iterator can be read once
+            self.tell(inputs)
+        return original(outputs, inputs, *args, **kwargs)
 
     def _are_of_func(self, given: Any) -> bool:
         """Whether torch.func.grad asks, with tensors of its own that stand for wrapped parameters."""
