@@ -1,8 +1,8 @@
 """The rehearsal: a script written for GPUs and NCCL runs on the CPU with gloo, unmodified.
 
 Loaded inside the user's process, once torch was imported, under a private name: relative imports, the standard library
-and the user's torch. Tensors are ordinary CPU tensors with a note of the GPU that they were meant for (``devices``);
-a function mode (``device_mode``) keeps that note. ``docs/rehearse.md`` tells what it can and cannot show.
+and the user's torch. Tensors are ordinary CPU tensors with a note of the GPU that they were meant for;
+a function mode keeps that note (``devices``). ``docs/rehearse.md`` tells what it can and cannot show.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
 
     from . import (
         cuda,
-        device_mode,
-        functional_collectives,
         gpu_only,
         imagined_collectives,
         imagined_groups,
@@ -57,12 +55,12 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         simulated_hosts,
         tensor_methods,
     )
-    from .devices import Devices
+    from .devices import Devices, Placement, cover_threads
     from .simulated_hosts import ImaginedJob
     from .streams import Streams
 
     devices = Devices(record, simulated_hosts.Host())
-    mode = device_mode.Placement(devices)
+    mode = Placement(devices)
     streams = Streams(devices, note)
     cuda.install(mode, streams, patches, note)
     tensor_methods.install(mode, patches)
@@ -73,8 +71,7 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         groups.install(patches)
         imagined_collectives.install(groups, patches, note)
     process_groups.Groups(devices, note).install(patches)
-    functional_collectives.install(patches)
-    device_mode.install(mode, patches)
+    cover_threads(mode, patches)
 
 
 def _noter(record: Record) -> Callable[[str, str], None]:

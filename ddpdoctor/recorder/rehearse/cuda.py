@@ -15,8 +15,7 @@ from typing import Any
 
 import torch
 
-from .device_mode import Placement
-from .devices import Devices
+from .devices import Devices, Placement
 from .replacing import Patches, refuse
 from .streams import Streams
 

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
-from .device_mode import Placement, Rule
-from .devices import mark
+from .devices import Placement, Rule, mark
 from .replacing import Patches, plain
 
 Tensor = torch.Tensor

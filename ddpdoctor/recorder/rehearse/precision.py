@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
-from .device_mode import Placement, Rule
+from .devices import Placement, Rule
 from .replacing import Patches, plain, refuse
 
 _HALF = (torch.float16, torch.bfloat16)

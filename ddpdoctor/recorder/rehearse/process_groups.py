@@ -50,6 +50,11 @@ _METHODS: dict[str, Callable[..., Any]] = {
 _UNSUPPORTED = {"recv_anysource": "recvAnysource", "allgather_coalesced": "allgather_coalesced"}
 
 
+_LIBRARY = "_c10d_functional"
+_registered: list[Any] = []
+"""A kernel ends with the object that registered it."""
+
+
 class Groups:
     """Makes groups on gloo and remembers which backend the script asked for."""
 
@@ -71,6 +76,7 @@ class Groups:
             patches.add(module, is_nccl_available=lambda: True, ProcessGroupNCCL=_nccl())
         self._answer_for_devices(patches)
         Collectives(self._devices, self.device_types).install(patches)
+        _install_functional(patches)
 
     def device_types(self, group: Any) -> tuple[str, ...]:
         """The types of devices that the backend serves for which the script asked."""
@@ -262,3 +268,105 @@ def _unsupported(what: str) -> Callable[..., Any]:
         refuse(NotImplementedError(f"ProcessGroupNCCL does not support {what}"))
 
     return handler
+
+
+def _install_functional(patches: Patches) -> None:
+    """Give torch's functional collectives a kernel for the CPU, above the one for all devices.
+
+    torch runs them below Python, so they are written out on the methods of the process group. Tensor parallelism,
+    meshes and compiled code use them; they wait at once, so nothing is left for ``wait_tensor``.
+    """
+    library: Any = torch.library.Library(_LIBRARY, "IMPL")  # type: ignore[no-untyped-call]
+    for name, kernel in _KERNELS.items():
+        if hasattr(getattr(torch.ops, _LIBRARY), name):
+            library.impl(name, kernel, "CPU")
+    _registered.append(library)
+    patches.callback(lambda: _registered.pop()._destroy())
+
+
+def _group_of(group: Any) -> Any:
+    kind, home = torch.distributed.ProcessGroup, torch._C._distributed_c10d
+    if isinstance(group, str):
+        return home._resolve_process_group(group)  # type: ignore[arg-type]
+    return group if isinstance(group, kind) else kind.unbox(group)
+
+
+def _with_operation(opts: Any, operation: str) -> Any:
+    opts.reduceOp = getattr(torch.distributed.ReduceOp, operation.upper())
+    return opts
+
+
+def _all_reduce_(input: torch.Tensor, reduce_op: str, group_name: Any) -> torch.Tensor:
+    opts = _with_operation(torch._C._distributed_c10d.AllreduceOptions(), reduce_op)
+    _group_of(group_name).allreduce([input], opts).wait()
+    return input
+
+
+def _broadcast_(input: torch.Tensor, src: int, group_name: Any) -> torch.Tensor:
+    opts = torch._C._distributed_c10d.BroadcastOptions()
+    opts.rootRank = src
+    _group_of(group_name).broadcast([input], opts).wait()
+    return input
+
+
+def _all_gather_out(
+    input: torch.Tensor, group_size: int, group_name: Any, *, out: torch.Tensor
+) -> torch.Tensor:
+    """Along the first dimension, into a tensor that is there."""
+    _group_of(group_name)._allgather_base(out, input.contiguous()).wait()
+    return out
+
+
+def _all_gather(input: torch.Tensor, group_size: int, group_name: Any) -> torch.Tensor:
+    shape = (input.shape[0] * group_size, *input.shape[1:]) if input.dim() else (group_size,)
+    return _all_gather_out(input, group_size, group_name, out=input.new_empty(shape))
+
+
+def _reduce_scatter_out(
+    input: torch.Tensor, reduce_op: str, group_size: int, group_name: Any, *, out: torch.Tensor
+) -> torch.Tensor:
+    """Along the first dimension, into a tensor that is there."""
+    opts = _with_operation(torch._C._distributed_c10d.ReduceScatterOptions(), reduce_op)
+    _group_of(group_name)._reduce_scatter_base(out, input.contiguous(), opts).wait()
+    return out
+
+
+def _reduce_scatter(input: torch.Tensor, reduce_op: str, group_size: int, group_name: Any) -> torch.Tensor:
+    out = input.new_empty((input.shape[0] // group_size, *input.shape[1:]))
+    return _reduce_scatter_out(input, reduce_op, group_size, group_name, out=out)
+
+
+def _all_to_all_single(
+    input: torch.Tensor, output_split_sizes: Sequence[int], input_split_sizes: Sequence[int], group_name: Any
+) -> torch.Tensor:
+    output = input.new_empty((sum(output_split_sizes), *input.shape[1:]))
+    group = _group_of(group_name)
+    group.alltoall_base(output, input.contiguous(), list(output_split_sizes), list(input_split_sizes)).wait()
+    return output
+
+
+def _of_a_copy(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, but not in place."""
+    return lambda input, *args: kernel(input.clone(memory_format=torch.contiguous_format), *args)
+
+
+def _of_each(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of several tensors."""
+    return lambda inputs, *args: [kernel(input, *args) for input in inputs]
+
+
+_KERNELS: dict[str, Callable[..., Any]] = {
+    "all_reduce_": _all_reduce_,
+    "all_reduce": _of_a_copy(_all_reduce_),
+    "all_reduce_coalesced_": _of_each(_all_reduce_),
+    "all_reduce_coalesced": _of_each(_of_a_copy(_all_reduce_)),
+    "all_gather_into_tensor": _all_gather,
+    "all_gather_into_tensor_out": _all_gather_out,
+    "all_gather_into_tensor_coalesced": _of_each(_all_gather),
+    "reduce_scatter_tensor": _reduce_scatter,
+    "reduce_scatter_tensor_out": _reduce_scatter_out,
+    "reduce_scatter_tensor_coalesced": _of_each(_reduce_scatter),
+    "all_to_all_single": _all_to_all_single,
+    "broadcast_": _broadcast_,
+    "broadcast": _of_a_copy(_broadcast_),
+}

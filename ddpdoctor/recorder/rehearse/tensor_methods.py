@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from .device_mode import Placement
-from .devices import Devices, mark, mark_storage, storage_gpu
+from .devices import Devices, Placement, mark, mark_storage, storage_gpu
 from .replacing import Patches, plain, refuse
 
 Tensor = torch.Tensor
