@@ -12,7 +12,7 @@ from typing import Any
 
 from ..digest import few, is_plain, unseen
 from ..events.updates import Clip
-from ..patch import Args, Kwargs, around, guarded, watch
+from ..patch import Args, Kwargs, guarded, leave_out, watch
 from ..session import Session
 from ..training import Training, TrainingPart, parameters_of
 
@@ -113,25 +113,34 @@ def install(session: Session) -> None:
     ):
         session.patch(session.torch.amp.GradScaler, name, watch(session.torch, begin, end))
     for name, limit in _LIMITS.items():
-        session.patch_function(_MODULES, name, around(functools.partial(_clip, session, limit)))
+        session.patch_function(_MODULES, name, functools.partial(_watch_clip, session, limit))
 
 
-def _clip(
-    session: Session, limit: str, original: Callable[..., Any], parameters: Any, *args: Any, **kwargs: Any
-) -> Any:
-    if session.torch.compiler.is_compiling() or not session.detailed:
-        return original(parameters, *args, **kwargs)
-    begin = time.monotonic()
-    given = [parameters] if isinstance(parameters, session.torch.Tensor) else parameters
-    if isinstance(parameters, GeneratorType):
-        given = []
-        parameters = _noting(parameters, given)  # it can be read only once
-    elif not isinstance(given, list | tuple):
-        given = parameters = list(parameters)
-    result = original(parameters, *args, **kwargs)
-    _tell(Training.of(session), begin, given, args[0] if args else kwargs.get(limit), result)
-    Scalers.of(session).by_hand.forget()  # what was told of it is not to be found again
-    return result
+def _watch_clip(session: Session, limit: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    training, compiler = Training.of(session), session.torch.compiler
+    is_traced, is_compiling = compiler.is_dynamo_compiling, compiler.is_compiling
+
+    @functools.wraps(original)
+    def clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            if is_traced() or not session.detailed or is_compiling():
+                return original(parameters, *args, **kwargs)
+            begin = time.monotonic()
+            given = [parameters] if isinstance(parameters, session.torch.Tensor) else parameters
+            if isinstance(parameters, GeneratorType):
+                given = []
+                parameters = _noting(parameters, given)  # it can be read only once
+            elif not isinstance(given, list | tuple):
+                given = parameters = list(parameters)
+            result = original(parameters, *args, **kwargs)
+            _tell(training, begin, given, args[0] if args else kwargs.get(limit), result)
+            Scalers.of(session).by_hand.forget()  # what was told of it is not to be found again
+            return result
+        except BaseException as passing:
+            leave_out(passing)
+            raise
+
+    return clip
 
 
 def _noting(parameters: Iterator[Any], noted: list[Any]) -> Iterator[Any]:
