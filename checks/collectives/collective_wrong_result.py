@@ -1,6 +1,5 @@
 from ddpdoctor.check import Check, Evidence, Judgement, Passed
-from ddpdoctor.group.collective_results import Wrong, wrong_answers
-from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord, Wrong
 from ddpdoctor.text import by_state, plural, ranks_phrase, size
 
 _MOST_CASES = 8
@@ -38,7 +37,7 @@ class CollectiveWrongResult(Check):
     measurements = ("collectives",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        wrong = wrong_answers(ranks)
+        wrong = ranks.wrong_answers()
         if wrong:
             more = f", and {plural(len(wrong) - 1, 'other case')}" if len(wrong) > 1 else ""
             return self.fail(

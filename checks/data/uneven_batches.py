@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from ddpdoctor.blame.causes import OutOfBatches
 from ddpdoctor.blame.wording import place_phrase, verb, who
 from ddpdoctor.check import Confidence, Finding, Judgement, NotMeasured, Passed, Role, Skipped, Where, reports
-from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
@@ -63,9 +62,9 @@ class UnevenBatches(HangCheck):
     explained_by = ("DD105",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        require_right_answers(ranks)
+        ranks.require_right_answers()
         values = ranks.values("uneven")
-        self.require(not replicas_differ(ranks), "replicas differ (DD206)")
+        self.require(not ranks.replicas_differ, "replicas differ (DD206)")
         if any(value["ran"] is None for value in values.values()):
             raise NotMeasured("all_reduce does not count the ranks, which Join relies on (DD313)")
         batches = {rank: value["batches"] for rank, value in values.items()}

@@ -3,9 +3,8 @@ from collections.abc import Iterator
 
 from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, Passed, Role, Skipped
 from ddpdoctor.host import Host
-from ddpdoctor.host.gpus import visibility
+from ddpdoctor.host.gpus import sysfs_name, visibility
 from ddpdoctor.host.nvml import Gpu
-from ddpdoctor.host.pci import sysfs_name
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.text import plural, ranks_phrase, shorten
 

@@ -1,7 +1,6 @@
 from collections.abc import Sequence
 
 from ddpdoctor.check import REINSTALL_TORCH, Check, Finding, Judgement, NotMeasured, Passed, Skipped
-from ddpdoctor.group.collective_results import replicas_differ, require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.recorder.events.updates import HookedGradient
 from ddpdoctor.text import by_state, ranks_phrase
@@ -48,9 +47,9 @@ class GradientsNotAveraged(Check):
     )
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        require_right_answers(ranks)
+        ranks.require_right_answers()
         values = ranks.values("weights")
-        self.require(not replicas_differ(ranks), "replicas differ (DD206)")
+        self.require(not ranks.replicas_differ, "replicas differ (DD206)")
         wrong = {rank: value["gradient"] for rank, value in values.items() if value["gradient"]}
         if wrong:
             first = next(iter(wrong.values()))

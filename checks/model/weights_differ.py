@@ -3,7 +3,6 @@ from typing import Any
 
 from ddpdoctor.blame.wording import verb
 from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, Passed
-from ddpdoctor.group.collective_results import require_right_answers
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.text import by_state, listing, plural, quote, ranks_phrase
@@ -76,7 +75,7 @@ class WeightsDiffer(Check):
     unreached = (weights_set_apart, "each rank would set {what} by itself: {why}")
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        require_right_answers(ranks)
+        ranks.require_right_answers()
         values = ranks.values("weights")
         self.require(len(values) != 1, "needs at least two ranks")
         unequal = {rank: value["difference"] for rank, value in values.items() if value["difference"]}

@@ -3,10 +3,9 @@ from collections.abc import Sequence
 
 from ddpdoctor.check import Check, Confidence, Finding, Findings, Judgement, Kind, Passed
 from ddpdoctor.host import Host
-from ddpdoctor.host.gpus import visible_gpus
+from ddpdoctor.host.gpus import iommu_mode, visible_gpus
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.host.nvml import Gpu
-from ddpdoctor.host.pci import iommu_mode
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
 from ddpdoctor.text import plural, shorten
 

@@ -46,7 +46,6 @@ class Group:
     """Its members; empty where the dump does not say, as gloo's."""
     enqueued: int | None = None
     """The last sequence number that was given out; None where the dump does not say."""
-    completed: int | None = None
 
 
 @dataclass(frozen=True)

@@ -133,10 +133,8 @@ class Hosts:
             return record
         self._tell("waiting for what the other hosts saw of the group")
         messages = self.nodes.collect(_GROUP, deadline + DELIVERY_SECONDS)
-        lost = self.nodes.lost()
         record = with_hosts_group(record, [message.values for message in messages.values()])
-        broken = [record.broken, *(f"{self.nodes.name(node)} was lost: {why}" for node, why in lost.items())]
-        return replace(self._described(record), broken=next(filter(None, broken), None), lost=lost)
+        return replace(self._described(record), broken=record.broken or self.lost(), lost=self.nodes.lost())
 
     def _described(self, record: GroupRecord) -> GroupRecord:
         nodes = tuple(self.nodes.facts.values()) if self.nodes else ()
@@ -222,14 +220,14 @@ class Hosts:
         if self.nodes is None:
             return list(here)
         if not self.nodes.leads:
-            self.nodes.channels[0].send(
-                Message(_VERDICTS, {"verdicts": [_plain(verdict) for verdict in here]})
-            )
+            plain = [asdict(finding) for verdict in here for finding in verdict.findings]
+            self.nodes.channels[0].send(Message(_VERDICTS, {"findings": plain}))
             return list(here)
         messages = self.nodes.collect(_VERDICTS, time.monotonic() + DELIVERY_SECONDS)
-        by_host = {self.nodes.here.host: _found(here)}
+        by_host = {self.nodes.here.host: [finding for verdict in here for finding in verdict.findings]}
         for node, message in messages.items():
-            by_host[self.nodes.name(node)] = _found(map(_verdict, message.values["verdicts"]))
+            plain = message.values["findings"]
+            by_host[self.nodes.name(node)] = [from_plain(Finding, finding) for finding in plain]
         return _on_hosts(here, by_host)
 
     def announce(self, report: Report) -> None:
@@ -324,32 +322,17 @@ def _of_host(values: Mapping[str, Any]) -> GroupRecord:
     return GroupRecord(Launch(), ranks, broken=broken, out_of_time=out_of_time)
 
 
-def _plain(verdict: Verdict) -> dict[str, Any]:
-    return {"code": verdict.code, "findings": [asdict(finding) for finding in verdict.findings]}
-
-
-def _verdict(plain: Mapping[str, Any]) -> tuple[str, list[Finding]]:
-    return str(plain["code"]), [from_plain(Finding, finding) for finding in plain["findings"]]
-
-
-def _found(verdicts: Iterable[Verdict | tuple[str, list[Finding]]]) -> dict[tuple[str, str], Finding]:
-    """Findings by their code and headline."""
-    pairs = ((v.code, v.findings) if isinstance(v, Verdict) else v for v in verdicts)
-    return {(code, finding.headline): finding for code, findings in pairs for finding in findings}
-
-
-def _on_hosts(
-    here: Sequence[Verdict], by_host: Mapping[str, Mapping[tuple[str, str], Finding]]
-) -> list[Verdict]:
+def _on_hosts(here: Sequence[Verdict], by_host: Mapping[str, Sequence[Finding]]) -> list[Verdict]:
     """The verdicts of this host with what all hosts found, each finding with the hosts that it is on."""
-    keys = dict.fromkeys(key for findings in by_host.values() for key in findings)
+    found: dict[tuple[str, str], dict[str, Finding]] = {}
+    for host, findings in by_host.items():
+        for finding in findings:
+            found.setdefault((finding.code, finding.headline), {})[host] = finding
     united: dict[str, list[Finding]] = {}
-    for key in keys:
-        hosts = [host for host, findings in by_host.items() if key in findings]
-        finding = by_host[hosts[0]][key]
-        everywhere = len(hosts) == len(by_host)
-        headline = finding.headline if everywhere else f"{finding.headline}, on {listing(hosts)}"
-        united.setdefault(key[0], []).append(replace(finding, headline=headline))
+    for (code, headline), on_hosts in found.items():
+        where = "" if len(on_hosts) == len(by_host) else f", on {listing([*on_hosts])}"
+        first = next(iter(on_hosts.values()))
+        united.setdefault(code, []).append(replace(first, headline=headline + where))
     of_here = {verdict.code for verdict in here}
     verdicts = [_with(verdict, united.get(verdict.code, [])) for verdict in here]
     strange = ((registry.by_code(code), findings) for code, findings in united.items() if code not in of_here)

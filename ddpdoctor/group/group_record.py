@@ -95,6 +95,17 @@ class Stage(str, Enum):
 
 
 @dataclass(frozen=True)
+class Wrong:
+    """One collective that gave some ranks a wrong answer."""
+
+    op: str
+    dtype: str
+    bytes: int
+    elements: dict[int, tuple[int, Any, Any]]
+    """By rank: the first wrong element, what it should be, what it is."""
+
+
+@dataclass(frozen=True)
 class GroupRecord:
     """The live group, as ``examine_group`` gets it."""
 
@@ -156,3 +167,29 @@ class GroupRecord:
         if not values or len(values) < len(self.ranks):
             raise NotMeasured(self.broken or f"not every rank finished {measurement}")
         return values
+
+    def wrong_answers(self) -> list[Wrong]:
+        """The collectives that were wrong on any rank, in the order in which they were tried, the simplest first."""
+        rows = {rank: value["rows"] for rank, value in sorted(self.values("collectives").items())}
+        results = []
+        for position, row in enumerate(next(iter(rows.values()), [])):
+            wrong = {rank: row[position].get("wrong") for rank, row in rows.items()}
+            elements = {rank: (w["index"], w["expected"], w["got"]) for rank, w in wrong.items() if w}
+            if elements:
+                results.append(Wrong(row["op"], row["dtype"], row["bytes"], elements))
+        return results
+
+    def require_right_answers(self) -> None:
+        """For a check whose problem wrong answers would imitate: one cause, one finding.
+
+        Raises:
+            NotMeasured: a collective gave a wrong answer. Where collectives were not measured, nothing is known.
+        """
+        if "collectives" in self.wanted and (wrong := self.wrong_answers()):
+            raise NotMeasured(f"{wrong[0].op} gives a wrong answer")
+
+    @property
+    def replicas_differ(self) -> bool:
+        """Whether DDP itself was seen to leave replicas different."""
+        measured = self.values("weights") if "weights" in self.wanted else {}
+        return any(value["difference"] for value in measured.values())

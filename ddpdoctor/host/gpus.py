@@ -1,4 +1,4 @@
-"""Which GPUs the ranks would see, and the defaults that follow from it."""
+"""Which GPUs the ranks would see, the defaults that follow from it, and what the kernel says of their PCI devices."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.host import Host
 from ddpdoctor.host.nvml import Gpu, Gpus
+from ddpdoctor.host.system import System
 from ddpdoctor.redact import quote
 from ddpdoctor.text import fold_ranks
 
@@ -16,6 +17,8 @@ DEFAULT_NPROC = 2
 
 _HIDES_ALL = ("", "-1", "nodevfiles", "none", "void")
 """Values by which people and schedulers (Slurm: NoDevFiles) hide every GPU on purpose."""
+
+_BUS_ID = re.compile(r"(?:[0-9a-f]*?)([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -103,3 +106,19 @@ def default_backend(host: Host, nproc: int) -> str:
     """``nccl`` where this torch has it and every rank gets a GPU of its own, else ``gloo``."""
     has_nccl = host.torch is not None and "nccl" in host.torch.backends
     return "nccl" if has_nccl and len(visible_gpus(host)) >= nproc else "gloo"
+
+
+def sysfs_name(bus_id: str) -> str:
+    """A bus id as /sys/bus/pci/devices has it: NVML's ``00000000:3B:00.0`` is ``0000:3b:00.0``."""
+    match = _BUS_ID.fullmatch(bus_id)
+    return match.group(1).lower() if match else ""
+
+
+def iommu_mode(system: System, bus_id: str) -> str | None:
+    """The type of a device's IOMMU group: ``identity`` passes addresses through, ``DMA`` or ``DMA-FQ`` translates.
+
+    None where the IOMMU is off, hidden from this machine, or the kernel does not say (before 5.11).
+    """
+    name = sysfs_name(bus_id)
+    text = system.read_text(f"/sys/bus/pci/devices/{name}/iommu_group/type") if name else None
+    return text.strip() if text else None

@@ -11,7 +11,7 @@ from ddpdoctor.blame.frames import Frame, innermost_of_script
 from ddpdoctor.check import Check, NotMeasured
 from ddpdoctor.failures import Message
 from ddpdoctor.judge import of_message
-from ddpdoctor.logs.line_kinds import is_help, is_of_an_attempt, is_of_the_system, says_done
+from ddpdoctor.logs.line_prefixes import is_help, is_of_an_attempt, is_of_the_system, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.model import Evidence, Judgement, Role, Sighting, Skipped, Where
 from ddpdoctor.recorder.launchers import Numbering
@@ -139,8 +139,7 @@ class Wait:
     """How long it waited."""
     elements: int | None = None
     enqueued: int | None = None
-    """The last collective that this rank had started, and the last that was done; -1 for none."""
-    completed: int | None = None
+    """The last collective that this rank had started; -1 for none."""
     collective: bool = True
     """Whether it was one, and not a call that came back to nobody."""
     of_all: bool | None = None

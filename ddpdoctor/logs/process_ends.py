@@ -26,7 +26,7 @@ _WATCHDOG = re.compile(
 _STATUS = re.compile(
     r"(?:work sequence id: (?P<seq>\d+) PG status"
     r"|(?:Timeout at NCCL work|detected by watchdog at work): (?P<old>\d+)).{0,20}?"
-    r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: (?P<completed>-?\d+)"
+    r"last enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), last completed (?:NCCL )?work: -?\d"
 )
 _DUMPED = re.compile(
     r"Received a dump signal due to .{0,400}?Last enqueued NCCL work: (?P<enqueued>-?\d+), last completed"
@@ -142,11 +142,10 @@ class Ends:
                 self.reached.setdefault(rank, int(status["enqueued"]))
             for key, wait in self.waits.items():
                 if wait.rank == rank and wait.sequence in (sequence, None):
-                    enqueued, completed = int(status["enqueued"]), int(status["completed"])
                     group = _GROUP.search(line.text)
                     of_all = group["name"] == "0" if group else None
                     self.waits[key] = replace(
-                        wait, sequence=sequence, enqueued=enqueued, completed=completed, of_all=of_all
+                        wait, sequence=sequence, enqueued=int(status["enqueued"]), of_all=of_all
                     )
 
 

@@ -45,8 +45,6 @@ class NodeFacts:
     """The interface of each of its addresses that lead to other hosts."""
     mtus: Mapping[str, int] = field(default_factory=dict)
     """The largest packet of each of these interfaces, in bytes."""
-    resolves: tuple[str, ...] = ()
-    """The addresses of its own name, as it resolves it."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Settings of NCCL, gloo and torch in its environment, without secrets."""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +85,6 @@ def facts_of(host: Host, words: Iterable[str] = ()) -> NodeFacts:
         address=data_address(host),
         interfaces={address: known.name for known in usable for address in known.addresses},
         mtus={known.name: mtu for known in usable if (mtu := _mtu(host, known.name))},
-        resolves=host.system.resolve(host.hostname),
         variables=_variables(host.environ),
         files={word: digest for word in words if (digest := checksum(Path(word)))},
     )

@@ -223,7 +223,6 @@ def _group(name: str, described: Values, status: Values) -> Group:
         fields.text(described.get("desc", "")),
         _ranks(described.get("ranks", "")),
         _known(status.get("last_enqueued_collective")),
-        _known(status.get("last_completed_collective")),
     )
 
 

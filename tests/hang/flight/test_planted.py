@@ -286,7 +286,7 @@ def test_shapes_of_as_many_elements_can_meet():
 def test_gloo_counts_receives_too_so_its_count_says_nothing_of_collectives():
     dumps = job(4, lambda rank: ring(1, 3) + ([waiting(4)] if rank else []))
     late = dumps[0].groups["0"]
-    dumps[0].groups["0"] = type(late)(late.name, late.description, (), enqueued=9, completed=9)
+    dumps[0].groups["0"] = type(late)(late.name, late.description, (), enqueued=9)
     found = diagnosis_of_dumps(dumps)
     assert found is not None
     assert found.culprits == (0,)
