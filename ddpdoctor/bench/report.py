@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 from ddpdoctor import __version__
-from ddpdoctor.bench.results import Results, Scaling, Spread
+from ddpdoctor.bench.results import Results, Split, Spread
 from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB
 from ddpdoctor.bench.verdict import limit, plural_cpus
 from ddpdoctor.text import ABSENT, duration, number, plural, share, size, table
 
+_Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
+"""The cells of a table's rows, by the names of its columns."""
 WIDTH = 80
 BUSY = 0.25
 """CPUs of others from which on a benchmark says so."""
@@ -45,90 +48,28 @@ def head(results: Results) -> str:
 
 def _tables(results: Results) -> Iterator[str]:
     each = plural(results.setting.batch_size, "sample")
-    yield f"weak scaling: {each} a rank\n{_scaling(results.weak)}"
+    yield f"weak scaling: {each} a rank\n{_table(results.weak, _SCALING)}"
     total = plural(results.setting.batch_size * results.setting.nproc, "sample")
     if results.setting.nproc > 1:
-        yield f"strong scaling: {total} in all\n{_scaling(results.strong)}"
+        yield f"strong scaling: {total} in all\n{_table(results.strong, _SCALING)}"
     exposed, other = "averaging that backward does not hide", "waiting for the slowest rank of each step"
-    yield f"where a step goes, ms; exposed: {exposed};\nother: {other}\n{_splits(results)}"
+    yield f"where a step goes, ms; exposed: {exposed};\nother: {other}\n{_table(results.splits, _SPLITS)}"
     if results.buckets:
-        yield f"bucket size, {plural(results.setting.nproc, 'rank')}\n{_buckets(results)}"
+        yield f"bucket size, {plural(results.setting.nproc, 'rank')}\n{_table(results.buckets, _BUCKETS)}"
     if results.synced and results.unsynced:
-        yield f"averaging and no_sync, {plural(results.setting.nproc, 'rank')}\n{_syncing(results)}"
+        both = (("averaging", results.synced), ("no_sync", results.unsynced))
+        yield f"averaging and no_sync, {plural(results.setting.nproc, 'rank')}\n{_table(both, _SYNCING)}"
     if results.collectives:
-        yield f"collectives, {plural(results.setting.nproc, 'rank')}\n{_collectives(results)}"
+        yield f"collectives, {plural(results.setting.nproc, 'rank')}\n{_table(results.collectives, _COLLECTIVES)}"
 
 
-def _scaling(rows: Sequence[Scaling]) -> str:
-    header = ("ranks", "step", "middle half", "steps", "samples/s", "speed-up", "efficiency")
-    return table(
-        header,
-        [
-            (
-                str(row.ranks),
-                duration(row.step.median),
-                _half(row.step),
-                str(row.steps),
-                number(row.samples_per_second),
-                f"{row.speed_up:.2f} x",
-                share(row.efficiency),
-            )
-            for row in rows
-        ],
-        "  ",
-    )
+def _table(rows: Iterable[Any], columns: _Columns) -> str:
+    return table([*columns], [[cell(row) for cell in columns.values()] for row in rows], "  ")
 
 
-def _splits(results: Results) -> str:
-    names = ("data", "forward", "backward", "exposed", "optimizer", "other")
-    rows = [
-        (
-            str(split.ranks),
-            *(_part(getattr(split, name), split.total) for name in names),
-            f"{split.total * 1e3:.1f}",
-        )
-        for split in results.splits
-    ]
-    return table(("ranks", *names, "step"), rows, "  ")
-
-
-def _part(seconds: float, total: float) -> str:
-    return f"{seconds * 1e3:.1f} {share(seconds / total):>5}" if seconds else ABSENT
-
-
-def _buckets(results: Results) -> str:
-    rows = [
-        (
-            f"{bucket.megabytes:g} MiB" + (" (default)" if bucket.megabytes == DEFAULT_BUCKET_MB else ""),
-            duration(bucket.step.median),
-            _half(bucket.step),
-            duration(bucket.exposed),
-        )
-        for bucket in results.buckets
-    ]
-    return table(("bucket_cap_mb", "step", "middle half", "exposed"), rows, "  ")
-
-
-def _syncing(results: Results) -> str:
-    spreads = (("averaging", results.synced), ("no_sync", results.unsynced))
-    rows = [(name, duration(spread.median), _half(spread)) for name, spread in spreads if spread]
-    return table(("step with", "step", "middle half"), rows, "  ")
-
-
-def _collectives(results: Results) -> str:
-    header = ("operation", "size", "time", "middle half", "algorithm", "bus")
-    rows = [
-        (
-            collective.operation,
-            size(collective.bytes),
-            duration(collective.seconds.median) if collective.seconds else ABSENT,
-            _half(collective.seconds) if collective.seconds else "not in this backend",
-            _bandwidth(collective.algorithm_bandwidth),
-            _bandwidth(collective.bus_bandwidth),
-        )
-        for collective in results.collectives
-    ]
-    return table(header, rows, "  ")
+def _part(split: Split, name: str) -> str:
+    seconds = float(getattr(split, name))
+    return f"{seconds * 1e3:.1f} {share(seconds / split.total):>5}" if seconds else ABSENT
 
 
 def _bandwidth(value: float | None) -> str:
@@ -153,3 +94,42 @@ def _notes(results: Results) -> Iterator[str]:
 
 def _wrapped(label: str, text: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=f"{label:<7}", subsequent_indent=" " * 7) + "\n"
+
+
+_STEP: _Columns = {"step": lambda row: duration(row.step.median), "middle half": lambda row: _half(row.step)}
+_SCALING: _Columns = {
+    "ranks": lambda row: str(row.ranks),
+    **_STEP,
+    "steps": lambda row: str(row.steps),
+    "samples/s": lambda row: number(row.samples_per_second),
+    "speed-up": lambda row: f"{row.speed_up:.2f} x",
+    "efficiency": lambda row: share(row.efficiency),
+}
+_SPLITS: _Columns = {
+    "ranks": lambda row: str(row.ranks),
+    **{
+        name: partial(_part, name=name)
+        for name in ("data", "forward", "backward", "exposed", "optimizer", "other")
+    },
+    "step": lambda row: f"{row.total * 1e3:.1f}",
+}
+_BUCKETS: _Columns = {
+    "bucket_cap_mb": lambda row: (
+        f"{row.megabytes:g} MiB" + (" (default)" if row.megabytes == DEFAULT_BUCKET_MB else "")
+    ),
+    **_STEP,
+    "exposed": lambda row: duration(row.exposed),
+}
+_SYNCING: _Columns = {
+    "step with": lambda row: str(row[0]),
+    "step": lambda row: duration(row[1].median),
+    "middle half": lambda row: _half(row[1]),
+}
+_COLLECTIVES: _Columns = {
+    "operation": lambda row: str(row.operation),
+    "size": lambda row: size(row.bytes),
+    "time": lambda row: duration(row.seconds.median) if row.seconds else ABSENT,
+    "middle half": lambda row: _half(row.seconds) if row.seconds else "not in this backend",
+    "algorithm": lambda row: _bandwidth(row.algorithm_bandwidth),
+    "bus": lambda row: _bandwidth(row.bus_bandwidth),
+}
