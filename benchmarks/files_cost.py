@@ -3,12 +3,14 @@
     python benchmarks/files_cost.py [--rounds 10] [--gigabytes 2]
 
 Runs a program that does nothing, with its files undone and without, in alternation; then one that saves over a
-checkpoint of that size, as `torch.save` and `os.replace` do, which must not be copied.
+checkpoint of that size, as `torch.save` and `os.replace` do, which must not be copied; then one that adds to a file of
+64 MiB, which is copied where the file system has no reflinks (shown, without a limit).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
@@ -61,6 +63,9 @@ def main() -> None:
                 file.truncate(int(options.gigabytes * 2**30))
         saved = more(f"import os; os.chdir({place!r}){SAVES}", options.rounds)
         tell("files_large", statistics.median(saved), spread=f"{min(saved):.2f} to {max(saved):.2f}")
+        Path(place, "log.csv").write_bytes(os.urandom(1 << 20) * 64)
+        added = more(f"import os; os.chdir({place!r}); open('log.csv', 'a').write('x')", options.rounds)
+        print(f"added to 64 MiB: {statistics.median(added):.2f} s ({min(added):.2f} to {max(added):.2f})")
 
 
 if __name__ == "__main__":

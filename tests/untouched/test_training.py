@@ -1,7 +1,11 @@
 """A job of PyTorch under ``ddpdoctor check``: its folder stays, and the report says what would have been written."""
 
+import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +75,42 @@ def test_files_are_kept_where_that_is_asked_for(project: Path) -> None:
     assert after["best.pt"] != before["best.pt"]
 
 
-def test_a_rank_without_a_record_is_named(project: Path) -> None:
-    (project / "run.sh").write_text(
-        f"export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={free_port()}\n"
-        f"env -i RANK=1 $(env | grep -E '^(WORLD|MASTER)_') {sys.executable} train.py &\n"
-        f"RANK=0 {sys.executable} train.py && wait\n"
-    )
-    notes = check(project, launch=("--", "bash", "run.sh"))["notes"]
+@contextmanager
+def ssh_server(folder: Path) -> Iterator[str]:
+    """A server of this machine's for this test, and the command that runs another one by it."""
+    server = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
+    if server is None or os.geteuid():
+        pytest.skip("needs root and sshd")
+    port, options = free_port(), [f"HostKey={folder}/host", f"AuthorizedKeysFile={folder}/user.pub"]
+    folder.mkdir()
+    for name in ("host", "user"):
+        key = ("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name))
+        subprocess.run(key, check=True)
+    Path("/run/sshd").mkdir(exist_ok=True)
+    words = [server, "-D", "-e", "-p", str(port), "-f", "/dev/null"]
+    for option in (*options, "StrictModes=no", "UsePAM=no", "ListenAddress=127.0.0.1"):
+        words += ["-o", option]
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as daemon:
+        assert daemon.stderr is not None
+        assert any(b"listening" in line for line in daemon.stderr)
+        asks = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+        try:
+            yield f"ssh -p {port} -i {folder}/user {asks} 127.0.0.1"
+        finally:
+            daemon.terminate()
+
+
+@pytest.mark.parametrize("by", ["env", "ssh"])
+def test_a_rank_without_a_record_is_named(by: str, project: Path, tmp_path: Path) -> None:
+    """It has no view and no variable of the check: what it writes stays, and that is told."""
+    group = f"WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={free_port()}"
+    with ssh_server(tmp_path / "keys") if by == "ssh" else nullcontext("env -i sh -c") as elsewhere:
+        (project / "run.sh").write_text(
+            f"{elsewhere} 'cd {project} && {group} RANK=1 {sys.executable} train.py; echo > left.txt' &\n"
+            f"{group} RANK=0 {sys.executable} train.py && wait\n"
+        )
+        notes = check(project, launch=("--", "bash", "run.sh"))["notes"]
     assert any(note.startswith("no record tells where rank 1 ran") for note in notes), notes
+    assert (project / "left.txt").exists() == (by == "ssh")
+    assert torch.load(project / "best.pt").keys() == {"weight", "bias"}
+    assert not (project / "runs").exists()
