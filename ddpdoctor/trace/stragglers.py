@@ -67,7 +67,8 @@ def paced_steps(trace: Trace) -> dict[int, list[TrainingStep]]:
 
 def _begins(step: TrainingStep, begun: set[float]) -> bool:
     """Whether one of these began in this step: it waited for workers to start, or for all ranks to wrap."""
-    return any(step.time - step.phases["total"] <= time <= step.time for time in begun)
+    end = step.optimizer_steps[0].time  # to which its total is counted, from the update before
+    return any(end - step.phases["total"] <= time <= end for time in begun)
 
 
 def own_time(step: TrainingStep, phase: str) -> float:

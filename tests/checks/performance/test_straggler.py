@@ -127,7 +127,7 @@ def test_one_step_in_ten_is_slow_at_one_line() -> None:
 def test_a_step_that_wraps_a_model_waits_for_the_others(wraps: bool, silent: bool) -> None:
     """The constructor waits for the rank that comes to it last, at a line of the script."""
     trace = timed(lambda rank, i: {"forward": 0.05, "code": 0.1 if rank and i % 10 == 3 else 0.0})
-    made = tuple(replace(trace.recorded[0].wrappers[0], time=i - 0.02) for i in range(3, 34, 10))
+    made = tuple(replace(trace.recorded[0].wrappers[0], time=i + 0.8) for i in range(3, 34, 10))
     ranks = tuple(
         replace(
             rank,
@@ -136,6 +136,14 @@ def test_a_step_that_wraps_a_model_waits_for_the_others(wraps: bool, silent: boo
         for rank in trace.ranks
     )
     assert (found(replace(trace, ranks=ranks)) is None) is silent
+
+
+def test_a_long_step_did_not_begin_what_began_before_the_steps_before_it() -> None:
+    """The run has few slow steps, and the first of them takes as long as all before it."""
+    trace = timed(lambda rank, i: {"forward": 0.05, "code": 1.7 if rank and i % 10 == 3 else 0.0})
+    finding = found(trace)
+    assert finding is not None
+    assert "in 4 of 32 training steps" in finding.headline
 
 
 def test_a_few_steps_without_a_cpu_are_the_machines() -> None:
