@@ -18,10 +18,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from config import TrainerError
 
@@ -29,6 +30,8 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 MOST_MANIFEST_BYTES = 1 << 20  # a thousand times what there is; a larger one is not ours
 
+Content = bytes | Callable[[Any], object]
+"""Of a file, or what writes it to an open one."""
 _FOLDER = re.compile(r"step-[0-9]{8,18}")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")  # no way out of the folder
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -58,7 +61,7 @@ class Manifest:
 
 
 def write(
-    folder: Path, step: int, world_size: int, components: Mapping[str, str], contents: Mapping[str, bytes]
+    folder: Path, step: int, world_size: int, components: Mapping[str, str], contents: Mapping[str, Content]
 ) -> Path:
     """Write one checkpoint.
 
@@ -70,11 +73,10 @@ def write(
     part = _part_of(whole)
     shutil.rmtree(part, ignore_errors=True)  # of a save that was killed
     part.mkdir(parents=True)
-    files = {name: File(len(content), _digest(content)) for name, content in contents.items()}
-    manifest = json.dumps(asdict(Manifest(step, world_size, components, files)), indent=1) + "\n"
     try:
-        for name, content in {**contents, MANIFEST: manifest.encode()}.items():
-            _write_synced(part / name, content)
+        files = {name: _write_synced(part / name, content) for name, content in contents.items()}
+        manifest = json.dumps(asdict(Manifest(step, world_size, components, files)), indent=1) + "\n"
+        _write_synced(part / MANIFEST, manifest.encode())
         sync_folder(part)
         if whole.exists():
             _require_same(whole, files)
@@ -133,11 +135,44 @@ def _part_of(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def _write_synced(path: Path, content: bytes) -> None:
+class _Sink:
+    """A file that counts and digests what is written to it, and keeps an error for later: torch.save goes on after
+    one, and would raise another that says nothing of the disk."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.name = file.name
+        self.digest = hashlib.sha256()
+        self.size = 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write, if nothing has gone wrong so far."""
+        if self.error is None:
+            try:
+                self.file.write(data)
+            except OSError as error:
+                self.error = error
+        self.digest.update(data)
+        self.size += len(data)
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed once, when it is complete."""
+
+
+def _write_synced(path: Path, content: Content) -> File:
     with path.open("wb") as file:
-        file.write(content)
+        sink = _Sink(file)
+        if callable(content):
+            content(sink)
+        else:
+            sink.write(content)
+        if sink.error is not None:
+            raise sink.error
         file.flush()
         os.fsync(file.fileno())
+    return File(sink.size, sink.digest.hexdigest())
 
 
 def _digest(content: bytes) -> str:

@@ -7,6 +7,7 @@ How a checkpoint lies on the disk is in checkpoint_files.py.
 
 from __future__ import annotations
 
+import copy
 import logging
 import pickle
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import checkpoint_files as files
+import torch
 import torch.distributed as dist
 from checkpoint_files import Manifest
 from components import Component, Kind, State, on_cpu
@@ -90,11 +92,10 @@ class Checkpoints:
         self.finish()  # the one before
         self._failure = f"the checkpoint of step {step} cannot be written to {self.folder}"
         if dist.get_rank() == 0:
-            # As bytes they are a copy, so that training may go on while they are written.
-            contents = {**{f"{name}.pt": pack(state) for name, state in states.items()}, **self._texts}
-            self._writing = partial(self._write, step, contents, best)
-            if self._thread is not None:
-                self._writing = self._thread.submit(self._writing).result
+            if self._thread is None:
+                self._writing = partial(self._write, step, states, best)
+            else:  # a copy, which training does not change
+                self._writing = self._thread.submit(self._write, step, copy.deepcopy(states), best).result
         if self._thread is None:
             self.finish()
 
@@ -107,9 +108,10 @@ class Checkpoints:
         writing, self._writing = self._writing, _nothing
         on_rank_0(writing, self._failure)
 
-    def _write(self, step: int, contents: Mapping[str, bytes], best: bool) -> None:
+    def _write(self, step: int, states: Mapping[str, Any], best: bool) -> None:
+        contents = {f"{name}.pt": partial(torch.save, state) for name, state in states.items()}
         kinds = {name: component.kind.value for name, component in self._components.items()}
-        whole = files.write(self.folder, step, dist.get_world_size(), kinds, contents)
+        whole = files.write(self.folder, step, dist.get_world_size(), kinds, {**contents, **self._texts})
         for pointer in ("latest", "best") if best else ("latest",):
             files.point(self.folder, pointer, whole)
         files.remove_old(self.folder, self._keep)

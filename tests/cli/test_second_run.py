@@ -1,7 +1,9 @@
 """What a cut may have caused is not reported before a run without cuts shows it."""
 
+import subprocess
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from ddpdoctor.registry import Check, all_checks
 from ddpdoctor.trace import RankTrace, Shortened, Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from tests.support.command import Done, apart, ddpdoctor
+from tests.support.command import SECONDS, Done, apart, ddpdoctor, environment
 
 CUT = Shortened(8, 1)
 
@@ -99,7 +101,7 @@ COUNTS = """
 FAILS = "raise RuntimeError(f'{steps} steps')"
 
 
-def cut_after_eight_batches(folder: Path, *options: str) -> Done:
+def cut_after_eight_batches(folder: Path, *options: str, run: Callable[..., Done] = ddpdoctor) -> Done:
     words = (
         "check",
         "--nproc",
@@ -113,7 +115,7 @@ def cut_after_eight_batches(folder: Path, *options: str) -> Done:
         "json",
         *options,
     )
-    return ddpdoctor(*words, "train.py", cwd=folder)
+    return run(*words, "train.py", cwd=folder)
 
 
 def script(folder: Path, where_cut: str, at_the_end: str = "") -> Path:
@@ -140,9 +142,26 @@ def test_what_the_second_run_shows_is_reported(tmp_path: Path) -> None:
     assert (finding["code"], finding["where"]["line"]) == ("DD304", line)
 
 
+NO_TIME = """
+import sys
+from ddpdoctor.cli import examination, run
+examination.LEAST_SECONDS = 1e9
+sys.exit(run(sys.argv[1:]))
+"""
+"""The command where no clock of a busy machine decides whether there is time for a second run."""
+
+
+def without_time(*words: str, cwd: Path) -> Done:
+    command = [sys.executable, "-c", NO_TIME, *words]
+    done = subprocess.run(
+        command, cwd=cwd, env=environment({}), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
 @pytest.mark.slow
 def test_without_time_for_a_second_run_a_failure_is_information(tmp_path: Path) -> None:
     script(tmp_path, FAILS)
-    done = cut_after_eight_batches(tmp_path, "--timeout", "24")
+    done = cut_after_eight_batches(tmp_path, run=without_time)
     assert done.codes() == set(), done.out
     assert any("not confirmed" in note for note in done.report["notes"])
