@@ -60,12 +60,11 @@ class PortInUse(Check):
         if error == errno.EADDRINUSE and not system.listeners(port):
             error = system.try_bind("", port)  # another check tried it at the same moment
         if error == errno.EADDRINUSE:
-            port = host.launch.master_port
-            owners = host.system.listeners(port)
+            owners = system.listeners(port)
             known = [owner.process for owner in owners if owner.process]
             return self.fail(
                 f"port {port} is taken by {_name(owners)}",
-                fix=f"torchrun --master-port {host.system.free_port()} ..., or torchrun --standalone ... on one node"
+                fix=f"torchrun --master-port {system.free_port()} ..., or torchrun --standalone ... on one node"
                 + (f"; or end pid {known[0].pid} if it is left over" if known else ""),
                 evidence=[_describe(owner) for owner in owners],
                 about=Kind.PORT.of(port),

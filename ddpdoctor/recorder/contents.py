@@ -176,10 +176,7 @@ def _parts(value: Any, torch: Any) -> Iterator[str]:
         elif isinstance(value[0], str | int | float | list | tuple | dict | torch.Tensor):
             yield _of_list(value, torch)
     elif isinstance(value, dict) and _numbers_classes(value):
-        yield f"{zlib.crc32(repr(sorted(value.items(), key=_by_number)).encode()):08x}"
-
-
-_by_number = operator.itemgetter(1)
+        yield f"{zlib.crc32(repr(sorted(value, key=value.__getitem__)).encode()):08x}"
 
 
 def _numbers_classes(value: dict[Any, Any]) -> bool:
@@ -191,8 +188,9 @@ def _numbers_classes(value: dict[Any, Any]) -> bool:
 
 def _of_list(values: Any, torch: Any) -> str:
     every = len(values) // _MOST_ELEMENTS + 1
-    chosen = [_first_of_pair(value) for value in values[::every]]
-    labels = [value[1] for value in values[::every] if _is_labelled(value)]
+    taken = values[::every]
+    chosen = [_first_of_pair(value) for value in taken]
+    labels = [value[1] for value in taken if _is_labelled(value)]
     paths = [value for value in chosen if isinstance(value, str) and value.startswith(os.sep)]
     # Each rank may keep its copy of the data in a folder of its own.
     root = len(os.path.commonpath(paths)) if paths and len(paths) == len(chosen) else 0

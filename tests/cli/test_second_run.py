@@ -1,10 +1,9 @@
 """What a cut may have caused is not reported before a run without cuts shows it."""
 
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from ddpdoctor.registry import Check, all_checks
 from ddpdoctor.trace import RankTrace, Shortened, Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from tests.support.command import SECONDS, Done, apart, ddpdoctor, environment
+from tests.support.command import Done, apart, ddpdoctor, python
 
 CUT = Shortened(8, 1)
 
@@ -151,17 +150,9 @@ sys.exit(run(sys.argv[1:]))
 """The command where no clock of a busy machine decides whether there is time for a second run."""
 
 
-def without_time(*words: str, cwd: Path) -> Done:
-    command = [sys.executable, "-c", NO_TIME, *words]
-    done = subprocess.run(
-        command, cwd=cwd, env=environment({}), capture_output=True, text=True, timeout=SECONDS, check=False
-    )
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
 @pytest.mark.slow
 def test_without_time_for_a_second_run_a_failure_is_information(tmp_path: Path) -> None:
     script(tmp_path, FAILS)
-    done = cut_after_eight_batches(tmp_path, run=without_time)
+    done = cut_after_eight_batches(tmp_path, run=partial(python, "-c", NO_TIME))
     assert done.codes() == set(), done.out
     assert any("not confirmed" in note for note in done.report["notes"])

@@ -63,9 +63,13 @@ def environment(changes: Mapping[str, str]) -> dict[str, str]:
 
 def ddpdoctor(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:
     """Run ``ddpdoctor`` with these arguments to its end."""
-    command = [sys.executable, "-m", "ddpdoctor", *arguments]
+    return python("-m", "ddpdoctor", *arguments, cwd=cwd, env=env, **popen)
+
+
+def python(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:
+    """Run this Python with these arguments to its end, where ddpdoctor is found."""
     done = subprocess.run(
-        command,
+        [sys.executable, *arguments],
         cwd=cwd,
         env=environment(env or {}),
         capture_output=True,

@@ -1,12 +1,11 @@
 """Each command that runs a script leaves its folder as it was, the Python function and pytest's fixture, too."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.command import SECONDS, ddpdoctor, environment
+from tests.support.command import ddpdoctor, python
 from tests.untouched.support import state
 from tests.untouched.test_training import SCRIPT
 
@@ -33,20 +32,11 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def python(folder: Path, *words: str) -> None:
-    """Run it in the folder, and have it leave no bytecode and no cache of its own there."""
-    environ = environment({"PYTHONDONTWRITEBYTECODE": "1"})
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode in (0, 1), done.stdout + done.stderr
-    assert "DD402" in done.stdout + done.stderr or words == ("-c", CALL)
+def run(folder: Path, *words: str) -> None:
+    """Run Python in the folder, and have it leave no bytecode and no cache of its own there."""
+    done = python(*words, cwd=folder, env={"PYTHONDONTWRITEBYTECODE": "1"})
+    assert done.status in (0, 1), done.out + done.err
+    assert "DD402" in done.out + done.err or words == ("-c", CALL)
 
 
 COMMANDS = {
@@ -80,12 +70,12 @@ def test_a_demonstration_leaves_its_scripts_alone(tmp_path: Path) -> None:
 
 def test_a_function_of_python(project: Path) -> None:
     before = state(project)
-    python(project, "-c", CALL)
+    run(project, "-c", CALL)
     assert state(project) == before
 
 
 def test_the_fixture_of_pytest(project: Path) -> None:
     (project / "test_train.py").write_text(TEST)
     before = state(project)
-    python(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_train.py")
+    run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_train.py")
     assert state(project) == before

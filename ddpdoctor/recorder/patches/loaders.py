@@ -22,7 +22,7 @@ from ..digest import fingerprint
 from ..events.data import Worker
 from ..iterated import OpenPass
 from ..passes import Passes
-from ..patch import Args, Kwargs, after_call, around, guarded, leave_out, watch
+from ..patch import Args, Kwargs, after_call, guarded, leave_out, watch
 from ..session import Part, Session
 from ..shorten import Cutting
 from ..training import Training
@@ -45,7 +45,7 @@ def install(session: Session) -> None:
     session.patch(data.DataLoader, "__init__", after_call(_constructing(session, passes)))
     session.patch(iterator, "__init__", after_call(_beginning(session, passes, with_workers=False)))
     session.patch(iterator, "_reset", after_call(_beginning(session, passes, with_workers=True)))
-    session.patch(iterator, "_next_index", around(functools.partial(_draw, Training.of(session), passes)))
+    session.patch(iterator, "_next_index", functools.partial(_watch_draw, session, passes))
     cutting = shorten.install(session, passes)
     session.patch(iterator, "__next__", functools.partial(_watch_next, passes, cutting))
     sampler_made = after_call(lambda _, args, kwargs: passes.sampler_made(args[0], session.here()))
@@ -97,16 +97,27 @@ def _watch_lengths(session: Session, passes: Passes) -> None:
         session.on_undo(functools.partial(vars(module).pop, "len"))
 
 
-def _draw(training: Training, passes: Passes, original: Callable[..., Any], iterator: Any) -> Any:
-    now = passes.of(iterator)
-    if now is None or now.settled:
-        return original(iterator)
-    passes.before_draw(now, iterator)
-    issued = training.collectives
-    index = original(iterator)
-    now.collectives = now.collectives or training.collectives > issued
-    passes.drawn(now, index)
-    return index
+def _watch_draw(session: Session, passes: Passes, original: Callable[..., Any]) -> Callable[..., Any]:
+    training = Training.of(session)
+
+    # Not by ``around``, which takes longer than all of this: it stands in every step.
+    @functools.wraps(original)
+    def _next_index(self: Any) -> Any:
+        try:
+            now = passes.of(self)
+            if now is None or now.settled:
+                return original(self)
+            passes.before_draw(now, self)
+            issued = training.collectives
+            index = original(self)
+            now.collectives = now.collectives or training.collectives > issued
+            passes.drawn(now, index)
+            return index
+        except BaseException as passing:
+            leave_out(passing)
+            raise
+
+    return _next_index
 
 
 def _cuts(passes: Passes, cutting: Cutting | None) -> Callable[[Any, OpenPass, FrameType], bool | None]:
