@@ -109,6 +109,10 @@ _OUTLIERS = 20
 _CONFIDENCE = 0.99
 _OF_QUEUE = 0.15
 """Of the time without a CPU: a rank that had to leave it often works slower, too, since its caches are cold."""
+_FEWEST_PHASES = 4
+"""From which a rank that is slower in all of them has a slower CPU: in fewer, its samples may be longer."""
+_MEASURABLE = 5e-5
+"""Seconds of a phase in a step."""
 _LEAST_OF_LINE = 0.4
 """Of what a rank loses, that a line has to explain."""
 _TIMES_LONGER = 4
@@ -151,6 +155,7 @@ class Pairs:
         self.usual = tuple(rank for rank, mean in means.items() if mean < least + LEAST_SECONDS)
         """The ranks that are not slow in most steps."""
         self._usual = frozenset(self.usual)
+        self._delays: dict[int, float] = {}
         self._apart: dict[int, bool] = {}
         self._of_usual: dict[tuple[str, ...], list[float]] = {}
 
@@ -215,8 +220,27 @@ class Pairs:
             return None
         queued = self.mean((rank,), "cpu_wait", kept) - self.mean(self._others(rank), "cpu_wait", kept)
         whole = fmean(self._seconds(rank, WORK))
-        least = max(LEAST_SECONDS, share * whole, _OF_QUEUE * queued)
+        by_cpu = self._delay(rank) * sum(self.phases(self._others(rank), kept)[phase] for phase in phases)
+        least = by_cpu + max(LEAST_SECONDS, share * whole, _OF_QUEUE * queued)
         return self._loss(rank, phases, kept, (lost, reach), len(kept)) if lost - reach >= least else None
+
+    def _delay(self, rank: int) -> float:
+        """What the CPU of a rank takes longer for the same work than those of its host, as a share of their time.
+
+        Other programs slow a core that they share caches, threads of a core or a virtual machine's time with, and
+        nothing tells for how long; but then all phases are slower, also those in which ranks do the same. The phase
+        in which the rank is least behind is left out: one may be so short that it differs by chance.
+        """
+        if rank not in self._delays:
+            host = self._recordings[rank].host
+            others = [other for other in self._others(rank) if self._recordings[other].host == host]
+            ratios = []
+            if others:
+                every = range(len(self.steps[rank]))
+                mine, theirs = self.phases((rank,), every), self.phases(others, every)
+                ratios = sorted(mine[phase] / theirs[phase] for phase in WORK if theirs[phase] >= _MEASURABLE)
+            self._delays[rank] = max(0.0, ratios[1] - 1) if len(ratios) >= _FEWEST_PHASES else 0.0
+        return self._delays[rank]
 
     def _sometimes(self, rank: int) -> Loss | None:
         """A rank that is slow in a few steps only: told only where it is at the same line in all of them."""

@@ -102,6 +102,37 @@ def test_a_rank_with_longer_samples() -> None:
     assert finding.where == where(49)
 
 
+SHARES = {"data": 0.06, "forward": 0.11, "backward": 0.09, "step": 0.02, "code": 0.72}
+
+
+@pytest.mark.parametrize(
+    ("slower", "hosts", "silent"),
+    [
+        (dict.fromkeys(SHARES, 1.8), ("a", "a", "a"), True),
+        (dict.fromkeys(SHARES, 1.6) | {"code": 1.7, "step": 0.7}, ("a", "a", "a"), True),
+        (dict.fromkeys(SHARES, 1.8), ("b", "a", "a"), False),
+        (dict.fromkeys(SHARES, 1.3) | {"code": 3.0}, ("a", "a", "a"), False),
+        ({"data": 3.0, "forward": 3.0, "backward": 3.0, "step": 1.0, "code": 1.0}, ("a", "a", "a"), False),
+    ],
+    ids=["slow-core", "slow-core-but-for-short-phase", "slow-host", "slow-core-and-code", "longer-samples"],
+)
+def test_a_rank_whose_core_is_slower_does_not_more(
+    slower: Mapping[str, float], hosts: tuple[str, ...], silent: bool
+) -> None:
+    noise = random.Random(7)
+
+    def phases(rank: int, i: int) -> Mapping[str, float]:
+        factor = {phase: slower[phase] if rank == 0 else 1.0 for phase in SHARES}
+        return {name: 0.06 * SHARES[name] * factor[name] * noise.uniform(0.97, 1.03) for name in SHARES}
+
+    trace = timed(phases, world_size=3)
+    ranks = tuple(
+        replace(rank, recording=replace(rank.recording, host=host))
+        for rank, host in zip(trace.ranks, hosts, strict=True)
+    )
+    assert (found(replace(trace, ranks=ranks)) is None) is silent
+
+
 def test_samples_of_any_length_on_every_rank() -> None:
     lengths = random.Random(1)
     assert found(timed(lambda rank, i: {"forward": lengths.uniform(0.01, 0.08)})) is None
