@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,6 @@ from typing import Any, cast
 import checkpoint_files as files
 import torch
 import torch.distributed as dist
-from checkpoint_files import Manifest
 from components import Component, Kind, State, on_cpu
 from config import TrainerError
 from distributed import gather, on_rank_0, pack, unpack, verify_equal
@@ -31,8 +31,8 @@ class Checkpoints:
     """The checkpoints of a run. Every rank has this, and calls the same methods in the same order.
 
     Args:
-        texts: more files, by name, that lie beside the weights: a vocabulary, names of labels. A checkpoint with
-            other ones is of another run.
+        texts: that lie beside the weights, by name: a vocabulary, names of labels. A checkpoint with other ones is of
+            another run.
         keep: how many to keep; the best is kept besides.
         asynchronous: whether the ranks go on as soon as the state is copied.
     """
@@ -47,7 +47,7 @@ class Checkpoints:
         asynchronous: bool = False,
     ) -> None:
         self.folder, self._components, self._keep = folder, components, keep
-        self._texts = {name: text.encode() for name, text in (texts or {}).items()}
+        self._texts = dict(texts or {})
         self._thread = ThreadPoolExecutor(max_workers=1) if asynchronous else None
         self._writing: Callable[[], None] = _nothing
         self._failure = ""
@@ -63,7 +63,8 @@ class Checkpoints:
 
         def prepare() -> None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            files.remove_unfinished(self.folder)
+            for unfinished in self.folder.glob("*.part"):
+                unfinished.unlink()
             if later := [saved for saved in files.complete(self.folder) if files.step_of(saved) > step]:
                 raise TrainerError(
                     f"{self.folder} holds {later[-1].name}, and this run starts at step {step}; resume from it, or "
@@ -73,10 +74,10 @@ class Checkpoints:
         on_rank_0(prepare, f"{self.folder} cannot be used for checkpoints")
 
     def save(self, step: int, *, best: bool = False) -> None:
-        """Write a checkpoint, and let ``latest`` name it; no rank goes on before it is complete, or at least copied.
+        """Write a checkpoint; no rank goes on before it is complete, or at least copied.
 
         Args:
-            best: whether ``best`` names it from now on.
+            best: whether it is the best so far.
 
         Raises:
             TrainerError: replicas differ, or it cannot be written, or the one before could not; those that are complete
@@ -92,10 +93,12 @@ class Checkpoints:
         self.finish()  # the one before
         self._failure = f"the checkpoint of step {step} cannot be written to {self.folder}"
         if dist.get_rank() == 0:
-            if self._thread is None:
-                self._writing = partial(self._write, step, states, best)
-            else:  # a copy, which training does not change
-                self._writing = self._thread.submit(self._write, step, copy.deepcopy(states), best).result
+            # In a thread a copy, which training does not change.
+            states = states if self._thread is None else copy.deepcopy(states)
+            state = {"step": step, "world_size": dist.get_world_size(), "texts": self._texts, **states}
+            content = partial(torch.save, state)
+            write = partial(files.write, self.folder, step, content, best=best, keep=self._keep)
+            self._writing = write if self._thread is None else self._thread.submit(write).result
         if self._thread is None:
             self.finish()
 
@@ -107,14 +110,6 @@ class Checkpoints:
         """
         writing, self._writing = self._writing, _nothing
         on_rank_0(writing, self._failure)
-
-    def _write(self, step: int, states: Mapping[str, Any], best: bool) -> None:
-        contents = {f"{name}.pt": partial(torch.save, state) for name, state in states.items()}
-        kinds = {name: component.kind.value for name, component in self._components.items()}
-        whole = files.write(self.folder, step, dist.get_world_size(), kinds, {**contents, **self._texts})
-        for pointer in ("latest", "best") if best else ("latest",):
-            files.point(self.folder, pointer, whole)
-        files.remove_old(self.folder, self._keep)
 
     # --- Resuming ---------------------------------------------------------------------------------------------
 
@@ -135,39 +130,33 @@ class Checkpoints:
             TrainerError: on every rank: it is missing, corrupt, of another model, or lacks a component.
         """
 
-        def manifest_bytes() -> bytes:
-            if not checkpoint.is_dir():
-                raise TrainerError(f"there is no checkpoint {checkpoint}")
-            files.read_manifest(checkpoint)  # known to be right
-            return (checkpoint / files.MANIFEST).read_bytes()
-
-        def content(name: str) -> bytes:
-            return on_rank_0(partial(files.read_file, checkpoint, name, manifest), cannot_be_read)
-
-        cannot_be_read = f"{checkpoint} cannot be read"
-        manifest = files.parse_manifest(on_rank_0(manifest_bytes, cannot_be_read))
-        if lacking := [name for name in self._components if name not in manifest.components]:
+        content = on_rank_0(partial(files.read, checkpoint), f"{checkpoint} cannot be read")
+        with _fits(checkpoint, "it is no checkpoint"):
+            state = unpack(content)
+            step, ranks, texts = state["step"], state["world_size"], state["texts"]
+        if lacking := [name for name in self._components if name not in state]:
             raise TrainerError(f"{checkpoint} has no state of: {', '.join(lacking)}")
-        self._tell_what_stays(checkpoint, manifest)
+        self._tell_what_stays(checkpoint, state)
         for name, text in self._texts.items():
             # Of the same shapes, maybe, but each number means something else.
-            if name in manifest.files and content(name) != text:
+            if texts.get(name) != text:
                 raise TrainerError(f"{checkpoint} does not fit this run: its {name} is another")
         for name, component in self._components.items():
-            if component.kind is not Kind.PER_RANK or manifest.world_size == dist.get_world_size():
-                _restore(checkpoint, name, component, content(f"{name}.pt"))
-        return manifest.step
+            if component.kind is not Kind.PER_RANK or ranks == dist.get_world_size():
+                with _fits(checkpoint, name):
+                    _restore(name, component, state[name])
+        return int(step)
 
-    def _tell_what_stays(self, checkpoint: Path, manifest: Manifest) -> None:
+    def _tell_what_stays(self, checkpoint: Path, state: State) -> None:
         """Rank 0 logs what is in a checkpoint and is not restored."""
         if dist.get_rank() != 0:
             return
-        if unused := [name for name in manifest.components if name not in self._components]:
-            log.warning("not restored, since this run has none: %s", ", ".join(unused))
-        if manifest.world_size != (size := dist.get_world_size()):
+        if unused := state.keys() - self._components.keys() - {"step", "world_size", "texts"}:
+            log.warning("not restored, since this run has none: %s", ", ".join(sorted(unused)))
+        if (ranks := state["world_size"]) != (size := dist.get_world_size()):
             per_rank = [name for name, part in self._components.items() if part.kind is Kind.PER_RANK]
             log.warning(
-                f"{checkpoint.name} was written by {manifest.world_size} ranks and this run has {size}. Not restored, "
+                f"{checkpoint.name} was written by {ranks} ranks and this run has {size}. Not restored, "
                 f"as each rank had its own: {', '.join(per_rank) or 'nothing'}. The data goes on at the same sample, "
                 "in other batches: results agree, but not to the bit. A stream goes on at the same batch of each rank, "
                 "which repeats some samples or leaves some out"
@@ -184,19 +173,24 @@ def _replicated(component: Component, state: State) -> State:
     return state if component.replicated is None else component.replicated()
 
 
-def _restore(checkpoint: Path, name: str, component: Component, content: bytes) -> None:
+def _restore(name: str, component: Component, state: Any) -> None:
+    if component.kind is Kind.PER_RANK:
+        state = _of_this_rank(state)
+    if name == "model":
+        _require_same_model(component.part.state_dict(), state)
+    if name == "optimizer":
+        _require_same_optimizer(component.part.state_dict(), state)
+    component.part.load_state_dict(state)
+
+
+@contextmanager
+def _fits(checkpoint: Path, what: str) -> Iterator[None]:
+    """Around what fails where a state has another form: the file may come from anywhere."""
     try:
-        state = unpack(content)
-        if component.kind is Kind.PER_RANK:
-            state = _of_this_rank(state)
-        if name == "model":
-            _require_same_model(component.part.state_dict(), state)
-        if name == "optimizer":
-            _require_same_optimizer(component.part.state_dict(), state)
-        component.part.load_state_dict(state)
+        yield
     except _UNUSABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise TrainerError(f"{checkpoint} does not fit this run: {name}: {reason}") from error
+        raise TrainerError(f"{checkpoint} does not fit this run: {what}: {reason}") from error
 
 
 def _of_this_rank(states: Any) -> State:
@@ -216,7 +210,7 @@ _UNUSABLE = (
     ValueError,
     pickle.UnpicklingError,
 )
-"""What torch raises for a state that has another form; the file may come from anywhere."""
+"""What torch raises for such a state."""
 
 
 def _require_same_model(mine: State, saved: State) -> None:

@@ -135,7 +135,7 @@ class Evaluation:
     every: int = at_least(1, 1)  # epochs; also after the last
     patience: int | None = at_least(1, None)  # evaluations without progress after which training stops
     progress: float = at_least(0, 0.0)  # by which the loss has to fall to count as progress
-    keep_best: bool = False  # a checkpoint of the best evaluation, in checkpoints/best
+    keep_best: bool = False  # a checkpoint of the best evaluation, checkpoints/best.pt
 
 
 @dataclass

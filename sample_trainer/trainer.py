@@ -85,7 +85,7 @@ class DDPTrainer:
         self.checkpoints = Checkpoints(
             folder / "checkpoints",
             components_of(self.bare_model, self.replicated, self.progress, device, buffers),
-            {"vocabulary.json": material.vocabulary},
+            {"vocabulary": material.vocabulary},
             keep=config.checkpoint.keep,
             asynchronous=config.checkpoint.asynchronous,
         )

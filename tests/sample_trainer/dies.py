@@ -3,7 +3,7 @@
     dies.py RANK WHERE NUMBER ORDER TRAINER ARGS...
 
 WHERE is ``line`` for any line of the trainer's own code after the first step began, ``save`` for a line of the code
-that writes files, ``rename`` for the moment before a checkpoint gets its name and ``latest`` for the moment after it;
+that writes files, ``rename`` for the moment before a checkpoint gets its name and ``named`` for the moment after it;
 NUMBER says which of them. ORDER is a file that takes a digest of every batch that is trained on.
 """
 
@@ -21,7 +21,7 @@ RANK, WHERE, NUMBER, ORDER, TRAINER = sys.argv[1:6]
 FOLDER = Path(TRAINER).parent
 FILES = str(FOLDER / "checkpoint_files.py")
 RENAME = next(
-    n for n, line in enumerate(Path(FILES).read_text().splitlines(), 1) if "part.rename(whole)" in line
+    n for n, line in enumerate(Path(FILES).read_text().splitlines(), 1) if "part.replace(path)" in line
 )
 
 
@@ -51,7 +51,7 @@ class Death:
             "line": event == "line",
             "save": event == "line",
             "rename": event == "line" and frame.f_lineno == RENAME,
-            "latest": event == "call" and frame.f_code.co_name == "point",
+            "named": event == "call" and frame.f_code.co_name == "_sync_folder",
         }[WHERE]
         if self.left == 0:
             os.killpg(

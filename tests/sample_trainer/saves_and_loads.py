@@ -1,6 +1,5 @@
 """What ranks see when they save and load: one answer for each case, printed as JSON. Run by test_checkpoints.py."""
 
-import hashlib
 import json
 import random
 import shutil
@@ -21,6 +20,7 @@ from progress import Progress
 from torch import nn
 
 CPU = torch.device("cpu")
+NEWEST = "step-00000002.pt"
 
 
 class Training:
@@ -45,8 +45,11 @@ class Training:
         replicated = {"optimizer": self.optimizer, "scheduler": self.scheduler}
         return components_of(self.model, replicated, self.progress, CPU, broadcast_buffers=True)
 
-    def checkpoints(self, folder: Path, **options: Any) -> Checkpoints:
-        return Checkpoints(folder, self.components(), **options)
+    def checkpoints(self, folder: Path, *, begun: bool = False, **options: Any) -> Checkpoints:
+        checkpoints = Checkpoints(folder, self.components(), **options)
+        if begun:
+            checkpoints.begin(0)
+        return checkpoints
 
     def resume(self, folder: Path) -> int | None:
         checkpoints = self.checkpoints(folder)
@@ -80,7 +83,7 @@ def on_rank_0(act: Callable[[], object]) -> None:
 def save_and_resume(folder: Path) -> dict[str, Any]:
     """Everything is as it was, on every rank."""
     one = Training()
-    one.checkpoints(folder, texts={"vocabulary.json": "{}"}).save(2)
+    one.checkpoints(folder, begun=True, texts={"vocabulary": "{}"}).save(2)
     saved, drawn = one.states(), one.draws()
     other = Training()
     with torch.no_grad():
@@ -113,17 +116,18 @@ def own_buffers(folder: Path) -> bool:
     checkpoints = Checkpoints(
         folder, {**one.components(), "buffers": Component(Kind.PER_RANK, Buffers(one.model))}
     )
+    checkpoints.begin(0)
     checkpoints.save(2)
     before = checksum(one.model.state_dict())
     one.model[1].running_mean.zero_()
-    checkpoints.load(folder / "step-00000002")
+    checkpoints.load(folder / NEWEST)
     return checksum(one.model.state_dict()) == before
 
 
 def asynchronous(folder: Path) -> dict[str, Any]:
     """What is written is the state of the moment, whatever becomes of it meanwhile."""
     one = Training()
-    checkpoints = one.checkpoints(folder, asynchronous=True)
+    checkpoints = one.checkpoints(folder, begun=True, asynchronous=True)
     saved = checksum(one.model.state_dict())
     checkpoints.save(2)
     with torch.no_grad():
@@ -131,7 +135,7 @@ def asynchronous(folder: Path) -> dict[str, Any]:
     checkpoints.save(3)
     checkpoints.finish()
     whole = sorted(path.name for path in folder.iterdir())
-    checkpoints.load(folder / "step-00000002")
+    checkpoints.load(folder / NEWEST)
     on_rank_0(lambda: (folder.parent / "a file").write_text(""))
     unwritable = one.checkpoints(folder.parent / "a file", asynchronous=True)
     unwritable.save(4)
@@ -149,18 +153,14 @@ class Evil:
         return Path.touch, (Path("evil-was-here"),)
 
 
-def forge(checkpoint: Path, name: str, state: Any) -> None:
-    """A checkpoint from elsewhere, whose checksums are right."""
-    torch.save(state, checkpoint / name)
-    content = (checkpoint / name).read_bytes()
-    told = json.loads((checkpoint / "manifest.json").read_text())
-    told["files"][name] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-    (checkpoint / "manifest.json").write_text(json.dumps(told))
+def forge(checkpoint: Path, **parts: Any) -> None:
+    """A checkpoint from elsewhere, in which some parts are others."""
+    torch.save({**torch.load(checkpoint, weights_only=True), **parts}, checkpoint)
 
 
 def damaged(good: Path, folder: Path, damage: Callable[[Path], object]) -> str:
     """Loading a copy to which something was done."""
-    on_rank_0(lambda: (shutil.copytree(good, folder), damage(folder / "step-00000002")))
+    on_rank_0(lambda: (shutil.copytree(good, folder), damage(folder / NEWEST)))
     return refused(lambda: Training().resume(folder))
 
 
@@ -183,12 +183,13 @@ def cases(place: Path) -> dict[str, Any]:
     answers["missing"] = refused(lambda: Training().checkpoints(good).load(place / "nothing"))
     answers["other model"] = refused(lambda: Training(width=5).resume(good))
     more = Checkpoints(good, {**Training().components(), "scaler": Component(Kind.REPLICATED, Progress())})
-    answers["lacks"] = refused(lambda: more.load(good / "step-00000002"))
-    answers["no manifest"] = damaged(good, place / "bad1", lambda one: (one / "manifest.json").unlink())
-    answers["corrupt"] = damaged(good, place / "bad2", lambda one: (one / "optimizer.pt").write_bytes(b""))
-    answers["forged"] = damaged(good, place / "bad3", lambda one: forge(one, "model.pt", {"a": Evil()}))
+    answers["lacks"] = refused(lambda: more.load(good / NEWEST))
+    answers["no checkpoint"] = damaged(good, place / "bad1", lambda one: torch.save([1], one))
+    answers["corrupt"] = damaged(good, place / "bad2", lambda one: one.write_bytes(b""))
+    answers["forged"] = damaged(good, place / "bad3", lambda one: forge(one, model={"a": Evil()}))
+    answers["model is none"] = damaged(good, place / "bad5", lambda one: forge(one, model=3))
     one_rank = [RandomStates(CPU).state_dict()]
-    answers["one rank"] = damaged(good, place / "bad4", lambda one: forge(one, "random.pt", one_rank))
+    answers["one rank"] = damaged(good, place / "bad4", lambda one: forge(one, random=one_rank))
     return answers
 
 

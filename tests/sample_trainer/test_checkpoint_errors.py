@@ -42,9 +42,7 @@ def refused(ran: Ran, line: str) -> bool:
 def steps(checkpoints: Path) -> list[int]:
     """Of the checkpoints that are whole, each file looked at."""
     for one in files.complete(checkpoints):
-        manifest = files.read_manifest(one)
-        for name in manifest.files:
-            files.read_file(one, name, manifest)
+        files.read(one)
     return [files.step_of(one) for one in files.complete(checkpoints)]
 
 
@@ -59,12 +57,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_checkpoint_of_another_model(place):
-    line = f"trainer: {place}/good/checkpoints/step-00000003 does not fit this run: model: another model: byte.weight"
+    line = f"trainer: {place}/good/checkpoints/step-00000003.pt does not fit this run: model: another model: byte"
     assert refused(train(place, "good", "checkpoint.resume=true", "model.width=64"), line)
 
 
 def test_a_checkpoint_of_another_optimizer(place):
-    line = f"trainer: {place}/good/checkpoints/step-00000003 does not fit this run: optimizer: another optimizer: "
+    line = f"trainer: {place}/good/checkpoints/step-00000003.pt does not fit this run: optimizer: another optimizer: "
     assert refused(train(place, "good", "checkpoint.resume=true", "optimizer.name=sgd"), line)
 
 
@@ -75,7 +73,7 @@ def test_a_checkpoint_of_another_vocabulary(place):
             (place / source / label / "text").write_text(f"{source} {label} " * 1000)
     keys = ("data.task=classes", "checkpoint.resume=true")
     assert set(train(place, "classes", *keys, f"data.source={place / 'first'}").statuses) == {0}
-    line = f"trainer: {place}/classes/checkpoints/step-00000003 does not fit this run: its vocabulary.json is another"
+    line = f"trainer: {place}/classes/checkpoints/step-00000003.pt does not fit this run: its vocabulary is another"
     assert refused(train(place, "classes", *keys, f"data.source={place / 'second'}"), line)
 
 
@@ -91,16 +89,16 @@ def test_half_a_line_of_metrics_is_forgotten(place):
 
 def test_a_corrupt_checkpoint(place):
     shutil.copytree(place / "good", place / "corrupt")
-    broken = place / "corrupt" / "checkpoints" / "step-00000003"
-    os.truncate(broken / "optimizer.pt", 100)
+    broken = place / "corrupt" / "checkpoints" / "step-00000003.pt"
+    os.truncate(broken, 100)
     ran = train(place, "corrupt", "checkpoint.resume=true")
-    assert refused(ran, f"trainer: {broken} is corrupt: optimizer.pt does not have its ")
+    assert refused(ran, f"trainer: {broken} is corrupt: it has changed since it was written")
 
 
 def test_a_folder_of_another_run(place):
     ran = train(place, "good")
     assert refused(
-        ran, f"trainer: {place}/good/checkpoints holds step-00000003, and this run starts at step 0"
+        ran, f"trainer: {place}/good/checkpoints holds step-00000003.pt, and this run starts at step 0"
     )
 
 
@@ -108,7 +106,7 @@ def test_another_number_of_ranks_goes_on_and_says_what_it_lacks(place):
     shutil.copytree(place / "good", place / "more")
     ran = train(place, "more", "checkpoint.resume=true", "train.epochs=2", nproc=3)
     assert set(ran.statuses) == {0}, ran.errors
-    assert "step-00000003 was written by 2 ranks and this run has 3" in ran.errors[0]
+    assert "step-00000003.pt was written by 2 ranks and this run has 3" in ran.errors[0]
     assert steps(place / "more" / "checkpoints") == [5, 6]
 
 

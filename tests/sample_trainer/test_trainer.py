@@ -48,6 +48,12 @@ def lines(folder: Path, kind: str) -> list[dict[str, Any]]:
     return [line for line in every if line["kind"] == kind]
 
 
+def checkpoint(run: Path) -> dict[str, Any]:
+    """The state after the last step."""
+    state: dict[str, Any] = torch.load(run / "checkpoints" / "step-00000016.pt", weights_only=True)
+    return state
+
+
 def test_it_learns_without_a_launcher(alone):
     (said,) = summaries(alone)
     assert (said["world_size"], said["steps"], said["samples"]) == (1, 16, 128)
@@ -58,10 +64,7 @@ def test_it_learns_without_a_launcher(alone):
 
 def test_a_seed_gives_the_same_run_again(alone, tmp_path):
     train(tmp_path, tmp_path / "new", nproc=1, environ=ALONE)
-    first, again = (
-        json.loads((run / "checkpoints" / "step-00000016" / "manifest.json").read_text())["files"]
-        for run in (alone, tmp_path / "new")
-    )
+    first, again = (module("components").checksum(checkpoint(run)) for run in (alone, tmp_path / "new"))
     assert again == first  # the random generators' states are among them
 
 
@@ -96,8 +99,7 @@ def test_the_weights_load_into_the_bare_model_and_evaluate_the_same(together):
     held_out = material.held_out
     assert len(held_out) % RANKS != 0
     model = module("models").create_model(config, material)
-    weights = together / "checkpoints" / "step-00000016" / "model.pt"
-    model.load_state_dict(torch.load(weights, weights_only=True))
+    model.load_state_dict(checkpoint(together)["model"])
     assert module("components").checksum(model.state_dict()) == summaries(together)[0]["weights"]
     inputs, targets = map(torch.stack, zip(*(held_out[i] for i in range(len(held_out))), strict=True))
     with torch.no_grad():
@@ -109,8 +111,7 @@ def test_the_weights_load_into_the_bare_model_and_evaluate_the_same(together):
 
 
 def test_the_vocabulary_lies_beside_the_weights(together):
-    file = together / "checkpoints" / "step-00000016" / "vocabulary.json"
-    assert json.loads(file.read_text()) == {"kind": "bytes", "encoding": "utf-8"}
+    assert json.loads(checkpoint(together)["texts"]["vocabulary"]) == {"kind": "bytes", "encoding": "utf-8"}
 
 
 def test_the_run_folder_tells_the_run(together):
