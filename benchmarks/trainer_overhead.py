@@ -80,7 +80,7 @@ def measure(turns: int, words: list[str]) -> list[tuple[float, float]]:
     import torch
     import torch.distributed as dist
     import trainer
-    from config_file import read_config
+    from config import read_config
     from distributed import set_up, shut_down
     from loading import prepare_data
     from models import create_model

@@ -7,7 +7,7 @@
 
 The trainer with its loop, then one rank's life. What it calls lies beside it:
 
-    config.py, config_file.py    what can be set              distributed.py   joining, averaging, comparing
+    config.py                    what can be set              distributed.py   joining, averaging, comparing
     data.py, loading.py          the data, and whose it is    windows.py       what makes one step; when all stop
     models.py                    the model, DDP, optimizer    checkpoints.py   saving and resuming: components.py is
     progress.py, run_folder.py   what is measured, where                       what, checkpoint_files.py where
@@ -30,8 +30,7 @@ import torch
 import torch.distributed as dist
 from checkpoints import Checkpoints
 from components import components_of, seed_generators
-from config import Config, errors_printed_once
-from config_file import read_command_line
+from config import Config, errors_printed_once, read_command_line
 from data import IGNORED, Material
 from distributed import reduce_mean, reduce_sums, set_up, shut_down, sync_gradients, verify_weight_sync
 from loading import Batch, Dispatcher, Loader, create_distributed_dataloader, prepare_data

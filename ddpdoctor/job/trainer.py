@@ -33,8 +33,7 @@ FAILED = 1
 """torchrun's exit status where a rank failed."""
 _READ = """import json, pathlib, sys
 sys.path.insert(0, sys.argv[1])
-from config import TrainerError
-from config_file import read_config
+from config import TrainerError, read_config
 try:
     config = read_config(pathlib.Path(sys.argv[2]) if sys.argv[2] else None, sys.argv[3:])
 except TrainerError as error:

@@ -10,7 +10,7 @@ from tests.sample_trainer.bundled import FOLDER, module
 
 @pytest.fixture(scope="module")
 def reader() -> ModuleType:
-    return module("config_file")
+    return module("config")
 
 
 def refusal(reader: ModuleType, *words: str, file: Path | None = None) -> str:
@@ -74,7 +74,7 @@ def test_settings_that_exclude_each_other_are_refused(reader):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("train:\n  epochs: '2'\n", "train.epochs is '2' in FILE; it takes a whole number"),
+        ("train:\n  epochs: [2]\n", "train.epochs is [2] in FILE; it takes a whole number"),
         ("train:\n  epochs: true\n", "train.epochs is True in FILE; it takes a whole number"),
         ("train: 3\n", "train is 3 in FILE; it takes keys of its own, below it"),
         ("train:\n  epochs: 2\n  epochs: 3\n", "FILE has 'epochs' twice, line 2 and below"),

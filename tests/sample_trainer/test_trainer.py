@@ -94,7 +94,7 @@ def test_nothing_incomplete_is_left(together):
 
 def test_the_weights_load_into_the_bare_model_and_evaluate_the_same(together):
     """Each held-out sample counts once, though they do not divide evenly between the ranks."""
-    config = module("config_file").read_config(None)
+    config = module("config").read_config(None)
     material = module("data").load(config.data, together)
     held_out = material.held_out
     assert len(held_out) % RANKS != 0

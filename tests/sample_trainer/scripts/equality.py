@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "sample_trainer"))
 import torch
 import torch.distributed as dist
 import trainer
-from config_file import read_config
+from config import read_config
 from data import IGNORED
 from distributed import gather, pack, set_up, shut_down, unpack
 from torch.nn.functional import cross_entropy

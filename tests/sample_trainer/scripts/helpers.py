@@ -10,8 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "sample_trainer"))
 import torch
 import torch.distributed as dist
 import trainer
-from config import TrainerError
-from config_file import read_config
+from config import TrainerError, read_config
 from distributed import all_or_none, set_up, share_state, shut_down
 from progress import Progress
 from torch import nn
