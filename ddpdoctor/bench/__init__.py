@@ -1,4 +1,4 @@
 """How well this machine trains with more ranks: timed by ranks of our own, judged by pure functions.
 
-``engine`` and ``worker`` run in processes that import torch; the command does not.
+``measure`` and what it calls run in the ranks of a live group; the command does not import torch.
 """

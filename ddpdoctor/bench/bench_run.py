@@ -1,34 +1,31 @@
-"""Runs a benchmark under the guard and reads what its ranks wrote: the command's side. Never imports torch."""
+"""Runs a benchmark, one live group for each number of ranks: the command's side. Never imports torch."""
 
 from __future__ import annotations
 
-import math
-import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeAlias
 
 import psutil
 
 from ddpdoctor.bench.results import Results, put_together
 from ddpdoctor.bench.setting import MEASURED, SETTING, Setting
-from ddpdoctor.files import GrowingFile, read_json, write_json
-from ddpdoctor.group import rank_files
-from ddpdoctor.group.group_record import RankRecord
-from ddpdoctor.group.rank_state import RankState, last_words, rank_records
-from ddpdoctor.job.guarded import new_run_id, start_engine
+from ddpdoctor.files import write_json
+from ddpdoctor.group.group_record import GroupRecord, RankRecord
+from ddpdoctor.group.group_run import GroupRun
+from ddpdoctor.host.system import System
+from ddpdoctor.job.guarded import new_run_id
+from ddpdoctor.launch import Launch
 from ddpdoctor.redact import escape
 from ddpdoctor.text import plural
 
 _LOOK_SECONDS = 0.1
+"""Between two looks at ranks that are timed: each takes some of a CPU that they may need."""
 _BUSY_SECONDS = 0.3
 """For which the machine is looked at before anything is started."""
-_Sizes: TypeAlias = dict[int, list[RankState]]
-"""The ranks, by how many they are."""
 
 
 class BenchFailed(Exception):
@@ -46,57 +43,50 @@ def run(setting: Setting, cpus: float, seconds: float, stage: Callable[[str], No
         BenchFailed: a rank failed, or the time limit was reached.
     """
     folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-bench-"))
+    doing = ["importing torch"]
+
+    def tell(text: str) -> None:
+        doing.append(text)
+        stage(text)
+
     try:
         busy = psutil.cpu_percent(_BUSY_SECONDS) / 100 * (psutil.cpu_count() or 1)
-        write_json(folder / SETTING, asdict(setting))
-        sizes = {ranks: _states(folder / str(ranks), ranks) for ranks in setting.ranks}
-        _measure(folder, sizes, seconds, stage)
-        torch = read_json(folder / rank_files.READY)["torch"]
-        measured = {size: [rank.measured[MEASURED].value for rank in ranks] for size, ranks in sizes.items()}
-        return put_together(setting, measured, cpus, torch, busy)
+        deadline = time.monotonic() + seconds
+        groups: dict[int, GroupRecord] = {}
+        for ranks in setting.ranks:
+            groups[ranks] = group = _measure(setting, ranks, folder / str(ranks), deadline, tell)
+            if group.out_of_time:
+                raise BenchFailed(f"the time limit of {seconds:g} s was reached: {doing[-1]}")
+            if group.broken:
+                raise BenchFailed(_why(group))
+        measured = {ranks: list(group.values(MEASURED).values()) for ranks, group in groups.items()}
+        return put_together(setting, measured, cpus, groups[setting.nproc].torch, busy)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _states(folder: Path, ranks: int) -> list[RankState]:
-    files = (GrowingFile(rank_files.rank_file(folder, rank)) for rank in range(ranks))
-    return [RankState(rank, events=file, limit=math.inf) for rank, file in enumerate(files)]
+def _measure(
+    setting: Setting, ranks: int, folder: Path, deadline: float, tell: Callable[[str], None]
+) -> GroupRecord:
+    folder.mkdir()
+    write_json(folder / SETTING, asdict(setting))
+    launch = Launch(nproc=ranks, backend=setting.backend, checkpoint_dir=str(folder))
+    group = GroupRun(
+        launch, [MEASURED], folder, new_run_id(), System(), [folder.parent], timed_every=_LOOK_SECONDS
+    )
+    try:
+        return group.finish(deadline, tell)
+    finally:
+        group.stop()
 
 
-def _measure(folder: Path, sizes: _Sizes, seconds: float, stage: Callable[[str], None]) -> None:
-    deadline = time.monotonic() + seconds
-    running = start_engine("ddpdoctor.bench.engine", folder, new_run_id(), os.environ, [folder])
-    with running:
-        while (ending := running.wait(_LOOK_SECONDS)) is None:
-            doing = _doing(sizes)
-            stage(doing)
-            if time.monotonic() > deadline:
-                raise BenchFailed(f"the time limit of {seconds:g} s was reached: {doing}")
-    _doing(sizes)
-    if ending.status != 0:
-        raise BenchFailed(_why(folder, sizes))
-
-
-def _doing(sizes: _Sizes) -> str:
-    """What rank 0 of the last number of ranks does, by what all have written so far."""
-    doing = "importing torch"
-    for size, ranks in sizes.items():
-        for rank in ranks:
-            rank.read_events()
-        if ranks[0].step:
-            doing = f"{plural(size, 'rank')}: {ranks[0].step}"
-    return doing
-
-
-def _why(folder: Path, sizes: _Sizes) -> str:
+def _why(group: GroupRecord) -> str:
     """What the rank said that failed first."""
-    for size, ranks in sizes.items():
-        records = rank_records(ranks, folder / str(size))
-        broken = [rank for rank in records if rank.failure or (rank.exit_code or 0) < 0]
-        if broken:
-            first = min(broken, key=lambda rank: rank.order_of_blame)
-            return f"rank {first.rank} of {plural(size, 'rank')} failed, {first.step or 'starting'}: {_reason(first)}"
-    return escape(last_words(folder)) or "the process that starts the ranks ended without an error message"
+    first = group.first_to_break()
+    if first is None:
+        return escape(group.broken or "")
+    of_all = plural(group.launch.nproc, "rank")
+    return f"rank {first.rank} of {of_all} failed, {first.step or 'joining the group'}: {_reason(first)}"
 
 
 def _reason(rank: RankRecord) -> str:

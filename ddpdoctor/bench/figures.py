@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.bench.results import Results, Scaling, Split
+from ddpdoctor.bench.results import Results, Scaling, Split, limit
 from ddpdoctor.bench.setting import OPERATIONS
-from ddpdoctor.bench.verdict import limit
 from ddpdoctor.figures import Figure, Lines, Row, Section, Series, Span, Strips, Tone, side_by_side
 from ddpdoctor.text import duration, plural, size
 

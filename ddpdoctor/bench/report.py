@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from ddpdoctor import __version__
-from ddpdoctor.bench.results import Results, Split, Spread
+from ddpdoctor.bench.results import Results, Split, Spread, limit, plural_cpus
 from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB
-from ddpdoctor.bench.verdict import limit, plural_cpus
 from ddpdoctor.text import ABSENT, duration, number, plural, share, size, table
 
 _Columns: TypeAlias = Mapping[str, Callable[[Any], str]]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 SETTING = "setting.json"
 """The file, in the benchmark's folder, that holds one."""
-MEASURED = "benchmark"
-"""The name by which ranks write what they measured."""
+MEASURED = "ddpdoctor.bench.measure"
+"""The measurement of the live group that makes it."""
 DEFAULT_BUCKET_MB = 25.0
 """What DistributedDataParallel takes where nobody says otherwise."""
 HEADS = 4

@@ -26,7 +26,7 @@ from ddpdoctor.job.trainer import REFUSED, BadConfiguration, TrainingRun, about,
 from ddpdoctor.launch import Launch
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import quote
-from ddpdoctor.runs.run_progress import Follower, Position, note_stopped
+from ddpdoctor.runs.run_reader import Follower, Position, note_stopped
 from ddpdoctor.text import did_you_mean, number
 
 RUNS = Path("runs")

@@ -17,6 +17,7 @@ from typing import Any
 
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.group import rank_files
+from ddpdoctor.group.measure import module_of
 from ddpdoctor.job.forks import preload
 from ddpdoctor.launch import Launch
 
@@ -42,8 +43,7 @@ def main(folder_name: str) -> None:
 
 def _preload(measurements: list[str]) -> None:
     torch = ("torch.distributed.launcher.api", "torch.nn.parallel", "torch.utils.data.distributed")
-    ours = ("ddpdoctor.group.worker", *(f"ddpdoctor.group.measure.{name}" for name in measurements))
-    preload([*torch, *ours])
+    preload([*torch, "ddpdoctor.group.worker", *map(module_of, measurements)])
 
 
 def _launch(launch: Launch, measurements: list[str], folder: Path, port: int) -> dict[str, Any]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_DELAY, SPIN_SECONDS
 from ddpdoctor.files import GrowingFile, read_json, write_json
 from ddpdoctor.group import rank_files
-from ddpdoctor.group.group_record import GroupRecord, Stage
+from ddpdoctor.group.group_record import GroupRecord, PortUse, Stage
 from ddpdoctor.group.measure import TIMED
-from ddpdoctor.group.port import PortWatch
 from ddpdoctor.group.rank_state import (
     RankState,
     last_words,
@@ -26,9 +26,10 @@ from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl_settings import debug_variables
 from ddpdoctor.host.proc import descendants
 from ddpdoctor.host.system import System, loopback_down
+from ddpdoctor.job.guard import MARK
 from ddpdoctor.job.guarded import start_engine
 from ddpdoctor.launch import Launch
-from ddpdoctor.text import quote_command
+from ddpdoctor.text import plural, quote_command
 
 POLL_SECONDS = 0.01
 PRELOAD_SECONDS = 60.0
@@ -44,6 +45,7 @@ VICTIM_SECONDS = 5.0
 PROBE_BYTES = 64 * 1024
 """About what a group writes into its folder."""
 TIME_LIMIT = "the time limit was reached"
+_PORT_LOOKS = 2
 _JOINING, _LEAVING = "joining the group", "leaving the group"
 
 
@@ -58,13 +60,15 @@ class GroupRun:
         run_id: str,
         system: System,
         if_orphaned: Sequence[Path] = (),
+        timed_every: float = 0.0,
     ) -> None:
         """Start the engine, which imports torch and waits.
 
         Args:
             if_orphaned: folders that are removed where this process is killed before the end.
+            timed_every: seconds between two looks at ranks that are only timed, and take the time they need.
         """
-        self.launch, self.folder, self.system = launch, folder, system
+        self.launch, self.folder, self.system, self._timed_every = launch, folder, system, timed_every
         self.measurements = list(measurements)
         self.started = time.monotonic()
         write_json(
@@ -166,7 +170,7 @@ class GroupRun:
 
     def _watch(self, deadline: float, stage: Callable[[str], None]) -> tuple[str | None, str | None]:
         """Follow the ranks until all finished, one broke, or nobody answers: (broken, hung in)."""
-        announced = ""
+        announced: str | None = ""
         while True:
             self._read_events()
             self._say_when_timed()
@@ -183,10 +187,10 @@ class GroupRun:
                 return f"the group stopped answering in {where}", where
             if time.monotonic() > deadline:
                 return TIME_LIMIT, None
-            if where != announced:
-                announced = where
-                stage(f"{self.launch.nproc} ranks: {where}")
-            time.sleep(POLL_SECONDS)
+            if (doing := self._ranks[0].step if self._timed_every else where) not in (announced, None):
+                announced = doing
+                stage(f"{plural(self.launch.nproc, 'rank')}: {doing}")
+            time.sleep(self._timed_every or POLL_SECONDS)
 
     def _say_when_timed(self) -> None:
         timed = {name for name in self.measurements if name in TIMED}
@@ -225,6 +229,8 @@ class GroupRun:
         return [rank for rank in self._ranks if not rank.finished]
 
     def _is_hung(self) -> bool:
+        if self._timed_every:
+            return False
         # Not since it began: on a machine with too few CPUs, work that goes on may take any time.
         limit = min((rank.limit for rank in self._unfinished()), default=0.0)
         if not all(rank.joined for rank in self._ranks):
@@ -296,3 +302,45 @@ class GroupRun:
         ending = self._process.poll()
         outlived = ending.left_behind if ending else {}
         return tuple(f"process {pid}: {quote_command([command])}" for pid, command in outlived.items())
+
+
+class PortWatch:
+    """Who holds the rendezvous port before the live group, during it and after it, as this host sees it."""
+
+    def __init__(self, system: System, launch: Launch, run_id: str) -> None:
+        self._system, self._launch, self._run_id = system, launch, run_id
+        self._found_free = 0
+        self.use = PortUse(launch.master_port)
+
+    def choose(self) -> int:
+        """The port for the ranks; on one node any that is free, so that neither the job nor a stranger has it."""
+        launch = self._launch
+        port = launch.master_port if launch.nnodes > 1 else self._system.free_port()
+        self.use = PortUse(port, before=self._system.try_bind("", port) if launch.node_rank == 0 else None)
+        return port
+
+    def look(self, goes_on: Callable[[], bool]) -> None:
+        """Look whether the group holds the port, unless that is known.
+
+        Args:
+            goes_on: whether rank 0 measures and nobody broke. A group that comes apart lets go of its port a moment
+                before its end is seen, so that it is not held counts only twice, of one that goes on afterwards.
+        """
+        if self.use.during is not None or self._launch.node_rank != 0:
+            return
+        during = self._system.try_bind("", self.use.port)
+        if during == 0:
+            self._found_free = self._found_free + 1 if goes_on() else 0
+        if during or self._found_free >= _PORT_LOOKS:
+            self.use = replace(self.use, during=during)
+
+    def look_after(self) -> PortUse:
+        """All of it, when the group has ended."""
+        return replace(self.use, after=self._still_held()) if self.use.during is not None else self.use
+
+    def _still_held(self) -> int:
+        """The errno of a port that a process of this run still holds; another job may take it at any time."""
+        error = self._system.try_bind("", self.use.port)
+        listeners = self._system.listeners(self.use.port) if error else []
+        owners = [listener.process for listener in listeners if listener.process]
+        return error if any(owner.environ.get(MARK) == self._run_id for owner in owners) else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import importlib
+import importlib.util
 import json
 import os
 import signal
@@ -15,7 +16,7 @@ import traceback
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,13 +25,14 @@ import torch.distributed as dist
 from ddpdoctor.files import write_json
 from ddpdoctor.group import rank_files
 from ddpdoctor.group.context import Context
-from ddpdoctor.group.eager import without_compiler
+from ddpdoctor.group.measure import module_of
 from ddpdoctor.job.forks import wait_for_forks
 from ddpdoctor.launch import Launch
 
 DRAIN_SECONDS = 0.2
 """Pause before the process group goes. The destructor of ProcessGroupGloo joins its worker thread with the GIL
 held while that thread may want the GIL (pytorch/pytorch#190489); a short pause lets the thread finish first."""
+_COMPILER = "torch._dynamo"
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = ctypes.c_ulong(-1)
 
@@ -99,7 +101,7 @@ def _context(launch: Launch, rank: int, folder: Path, events: rank_files.EventWr
 
 def measurement(name: str) -> ModuleType:
     """The module of a measurement."""
-    return importlib.import_module(f"ddpdoctor.group.measure.{name}")
+    return importlib.import_module(module_of(name))
 
 
 def _measure(context: Context, names: Sequence[str], events: rank_files.EventWriter) -> dict[str, Any]:
@@ -145,3 +147,43 @@ def describe(failed: BaseException) -> dict[str, Any]:
         "traceback": traceback.format_exc(),
         "time": time.time(),
     }
+
+
+# -- without torch's compiler -----------------------------------------------------------------------------------
+# The constructor of DistributedDataParallel and the optimizers ask ``torch._dynamo`` small questions ("which mode is
+# set?", "break the graph here"), and the first question imports the compiler: 0.8 s, a third of a whole check. For our
+# own ranks, which live for half a second and run eagerly, a stand-in answers. Anything else that is asked of it brings
+# the real module in. The bundled trainer under torchrun runs with the real one.
+
+
+class _StandIn(ModuleType):
+    """Answers as the compiler does where nothing is compiled."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(_bring_in_the_real_one(), name)
+
+
+def without_compiler() -> None:
+    """Put the stand-in into place, unless the compiler is there already."""
+    spec = importlib.util.find_spec(_COMPILER)
+    if _COMPILER in sys.modules or spec is None:
+        return
+    stand_in = _StandIn(_COMPILER)
+    stand_in.__path__ = list(spec.submodule_search_locations or ())
+    stand_in.__spec__ = spec
+    answers = {
+        "disable": lambda fn=None, *args, **options: fn,
+        "graph_break": lambda *args, **options: None,
+        "utils": SimpleNamespace(get_optimize_ddp_mode=lambda: "ddp_optimizer"),
+    }
+    vars(stand_in).update(answers)
+    sys.modules[_COMPILER] = stand_in
+
+
+def _bring_in_the_real_one() -> ModuleType:
+    """Import the compiler in the stand-in's place."""
+    sys.modules.pop(_COMPILER, None)
+    vars(torch).pop("_dynamo", None)
+    return importlib.import_module(_COMPILER)

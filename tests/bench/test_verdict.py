@@ -3,9 +3,8 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.bench.report import to_json, to_text
-from ddpdoctor.bench.results import put_together
+from ddpdoctor.bench.results import limit, put_together
 from ddpdoctor.bench.setting import Setting
-from ddpdoctor.bench.verdict import limit
 from tests.bench.timed import alone, rank
 
 

@@ -14,8 +14,7 @@ from ddpdoctor.cli.options import TrainOptions
 from ddpdoctor.cli.train import TrainingProgress, describe, launch_of_training
 from ddpdoctor.job.trainer import TrainingRun, about, bundled_configs
 from ddpdoctor.launch import Launch
-from ddpdoctor.runs.run_progress import Position
-from ddpdoctor.runs.run_reader import DIED, Step, find_runs, read_run
+from ddpdoctor.runs.run_reader import DIED, Position, Step, find_runs, read_run
 from tests.support.command import SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
 

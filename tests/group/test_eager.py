@@ -14,7 +14,7 @@ PROGRAM = """
 import sys
 import torch
 import torch.distributed as dist
-from ddpdoctor.group.eager import without_compiler
+from ddpdoctor.group.worker import without_compiler
 
 dist.init_process_group("gloo", init_method="tcp://127.0.0.1:{port}", rank=0, world_size=1)
 without_compiler()

@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from ddpdoctor.group.port import PortWatch
+from ddpdoctor.group.group_run import PortWatch
 from ddpdoctor.launch import Launch
 
 

@@ -1,6 +1,6 @@
 import json
 
-from ddpdoctor.runs.run_progress import Follower
+from ddpdoctor.runs.run_reader import Follower
 from tests.support.run_folders import make_run, step_line
 
 

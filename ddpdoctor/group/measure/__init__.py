@@ -12,3 +12,8 @@ ORDER = ("variables", "collectives", "transport", "weights", "uneven", "sampler"
 """The order in which they run: what explains the others first, and what waits for a slow write last."""
 TIMED = ("collectives", "transport")
 """Those whose seconds count; nothing else is started beside them."""
+
+
+def module_of(name: str) -> str:
+    """Its module; a measurement that is not the group's own goes by its whole name."""
+    return name if "." in name else f"{__name__}.{name}"

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from .imagined_groups import ImaginedGroups, Members
-from .nccl_calls import GroupCall, Works, changed, operation_of, tensors_in
+from .nccl_operations import GroupCall, Works, changed, operation_of, tensors_in
 from .replacing import Patches, plain
 
 Tensor = torch.Tensor

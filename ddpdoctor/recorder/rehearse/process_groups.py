@@ -19,7 +19,7 @@ import torch
 
 from . import nccl_operations as operations
 from .devices import Devices, is_on_cpu
-from .nccl_calls import FLOAT8, GroupCall, Works, is_contiguous, is_dense, known, tensors_in
+from .nccl_operations import FLOAT8, GroupCall, Works, is_contiguous, is_dense, known, tensors_in
 from .replacing import Patches, plain, refuse
 
 _OF_THE_CPU = ("gloo", "mpi")
