@@ -147,8 +147,10 @@ def _on_files(trace: Trace, working: Path) -> Iterator[str]:
         if Path(path).is_file() and not any(Path(path).is_relative_to(place) for place in kept)
     ):
         yield f"loaded what was there before the run, as the script would: {listing(earlier)}"
-    told = phrases(trace.written.files, working)
-    if told:
+    downloads = [file for file in trace.written.files if file.downloaded]
+    if downloads:
+        yield f"downloaded, and kept: {_first(phrases(downloads, working))}"
+    if told := phrases((file for file in trace.written.files if not file.downloaded), working):
         yield f"would write: {_first(told)}; undone, unless --keep-files is given"
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
+import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.job.guard import remove_all
-from ddpdoctor.job.journal import UNDONE, play_back
+from ddpdoctor.job.journal import UNDONE, Downloads, play_back
 from ddpdoctor.job.private_view import INVENTORY, ORIGINALS, VIEW, inventory, status
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.trace.written import WouldWrite, WrittenFile
@@ -43,28 +46,68 @@ def undo(folder: Path, working: Path) -> None:
     if journal.is_dir():
         play_back(journal)  # where the guard was killed
     undone: list[dict[str, Any]] = read_json(layers / UNDONE) or []
-    changes = [*_changes(layers, view.get("covered", {})), *_of_journal(undone)]
+    in_layers = {
+        place: file
+        for place, file in itertools.islice(_changes(layers, view.get("covered", {})), _MOST)
+        if _is_told(file, working, temporary)
+    }
     files = [
-        file
-        for file in changes
-        if Path(file.path).is_relative_to(working) or not Path(file.path).is_relative_to(temporary)
+        *_move_downloads(journal, in_layers),
+        *(file for file in _of_journal(undone) if _is_told(file, working, temporary)),
     ]
     written = WouldWrite(
         tuple(files),
         view.get("why_not"),
         tuple(view.get("uncovered", ())),
         tuple(sorted({entry["host"] for entry in undone if entry["kind"] == "outside"})),
-        tuple(_left(read_json(layers / INVENTORY) or {}, working)),
+        tuple(_left(read_json(layers / INVENTORY) or {}, working, files)),
         tuple(sorted({f"{entry['path']} ({entry['failed']})" for entry in undone if "failed" in entry})),
     )
     remove_all(layers)
     write_json(folder / _WRITTEN, asdict(written))
 
 
-def _left(before: dict[str, list[int]], working: Path) -> Iterator[str]:
+def _is_told(file: WrittenFile, working: Path, temporary: Path) -> bool:
+    path = Path(file.path)
+    return path.is_relative_to(working) or not path.is_relative_to(temporary)
+
+
+def _move_downloads(journal: Path, files: Mapping[Path, WrittenFile]) -> Iterator[WrittenFile]:
+    """Move what was downloaded out of the layers; all files, of which those are marked."""
+    new = {Path(file.path): place for place, file in files.items() if not file.existed and place.is_file()}
+    moved = {path for path in Downloads(journal).among(new) if _move(new[path], path)}
+    for file in files.values():
+        yield replace(file, downloaded=Path(file.path) in moved)
+
+
+def _move(place: Path, path: Path) -> bool:
+    """Move a file out of a layer, with the folders in which it stands; whether that went well."""
+    draft = path.with_name(f".ddpdoctor-{path.name}")
+    try:
+        _make_like(place.parent, path.parent)
+        shutil.move(place, draft)
+        draft.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        return False
+    return True
+
+
+def _make_like(layer: Path, folder: Path) -> None:
+    if not folder.is_dir():
+        _make_like(layer.parent, folder.parent)
+        folder.mkdir()
+        shutil.copystat(layer, folder)
+        os.chown(folder, layer.stat().st_uid, layer.stat().st_gid)
+
+
+def _left(before: dict[str, list[int]], working: Path, files: Sequence[WrittenFile]) -> Iterator[str]:
     """What is not as it was in the working directory, since nobody heard of the change: where that was noted at all."""
     now = inventory(working) if before else {}
-    for path in sorted({*before, *now} if now else ()):
+    downloads = {Path(file.path) for file in files if file.downloaded}
+    stays = {str(place) for path in downloads for place in (path, *path.parents)}
+    for path in sorted({*before, *now} - stays if now else ()):
         if list(now.get(path, ())) != list(before.get(path, ())):
             yield path
 
@@ -82,19 +125,17 @@ def _of_journal(undone: Sequence[dict[str, Any]]) -> Iterator[WrittenFile]:
         is_other = "failed" in entry or entry.get("is_folder") or _OF_PYTHON in entry["path"]
         if is_other or not (there or existed):
             continue
-        yield WrittenFile(entry["path"], entry.get("size", 0), existed, removed=not there)
+        downloaded = "downloaded" in entry
+        yield WrittenFile(entry["path"], entry.get("size", 0), existed, not there, downloaded)
 
 
-def _changes(layers: Path, covered: dict[str, str]) -> list[WrittenFile]:
-    found: list[WrittenFile] = []
+def _changes(layers: Path, covered: dict[str, str]) -> Iterator[tuple[Path, WrittenFile]]:
+    """The files in the layers, and what became of each."""
     for folder, name in covered.items():
         for place in _below(layers / "upper" / name):
-            if len(found) >= _MOST:
-                break
             real = Path(folder) / place.relative_to(layers / "upper" / name)
             if (file := _change(place, real)) is not None:
-                found.append(file)
-    return found
+                yield place, file
 
 
 def _below(folder: Path) -> Iterator[Path]:

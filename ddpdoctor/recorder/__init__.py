@@ -34,10 +34,8 @@ def load() -> None:
 def arm() -> None:
     """Begin once torch was imported; a process that never does costs nothing."""
     _environ.update(os.environ)
-    if os.environ.get("DDPDOCTOR_ORIGINALS") and os.sep not in (covered := _covered()):
-        from .originals import keep_originals
-
-        keep_originals(when_imported, covered)
+    if journal := os.environ.get("DDPDOCTOR_ORIGINALS"):
+        _watch_files(journal)
     if os.environ.get("DDPDOCTOR_VIEW_OF_USER"):
         from .folder_renames import rename_folders
 
@@ -48,6 +46,22 @@ def arm() -> None:
         take_place(os.environ, sys.argv)
         _environ.update(os.environ)
     when_imported("torch", start)
+
+
+def _watch_files(journal: str) -> None:
+    """Note what is downloaded, and keep what is changed where no private view does."""
+
+    def watch(how: str) -> None:
+        from .downloads import of_process  # not before: most processes download nothing
+
+        getattr(of_process(journal), how)()
+
+    when_imported("http.client", lambda: watch("watch_answers"))
+    when_imported("huggingface_hub.file_download", lambda: watch("watch_hugging_face"))
+    if os.sep not in (covered := _covered()):
+        from .originals import keep_originals
+
+        keep_originals(when_imported, covered)
 
 
 def _covered() -> list[str]:

@@ -21,6 +21,8 @@ class WrittenFile:
     """Whether there was such a file before the run."""
     removed: bool = False
     """Whether the run only removed it."""
+    downloaded: bool = False
+    """Whether it is a new one that the run downloaded, and is still there."""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 from tests.versions import ROOT, Missing, environment, passes
 
 FRAMEWORKS = ("lightning", "accelerate", "transformers", "pytorch-ignite", "hydra-core", "ray[train]")
-WRITERS = ("tensorboard", "safetensors", "h5py")
-"""What else tests/untouched/test_libraries.py writes files with."""
+WRITERS = ("tensorboard", "safetensors", "h5py", "requests")
+"""What else tests/untouched writes files with."""
 
-TESTS = ("tests/frameworks", "tests/untouched/test_libraries.py")
+TESTS = ("tests/frameworks", "tests/untouched/test_libraries.py", "tests/untouched/test_downloads.py")
 
 
 def main() -> int:
