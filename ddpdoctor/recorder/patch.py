@@ -12,7 +12,9 @@ import functools
 import os
 import sys
 import traceback
+from _thread import get_ident
 from collections.abc import Callable
+from time import thread_time
 from types import CodeType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -33,6 +35,36 @@ _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _REHEARSE = os.path.join(_OURS, "rehearse") + os.sep
 _OF_THE_SCRIPT = ("", "plain", "refuse")
 """Functions of the rehearsal that call what the script called, or raise what it would get on GPUs."""
+
+
+class OwnTime:
+    """CPU seconds that functions of ours take in one thread: no part of what the script itself does there."""
+
+    def __init__(self) -> None:
+        self.thread = 0
+        """The one that is looked at; 0 for none."""
+        self._seconds = self._began = 0.0
+        """The latter of a function that is under way, else 0."""
+
+    def begin(self) -> bool:
+        """A function begins; False inside of another one, and in other threads."""
+        if self._began or self.thread != get_ident():
+            return False
+        self._began = thread_time()
+        return True
+
+    def end(self) -> None:
+        """The function for which :meth:`begin` was True is over."""
+        self._seconds += thread_time() - self._began
+        self._began = 0.0
+
+    def total(self) -> float:
+        """So far, in a function that is under way, too."""
+        return self._seconds + (thread_time() - self._began if self._began else 0.0)
+
+
+own_time = OwnTime()
+"""Of the thread that trains, in steps that are written down in full."""
 
 
 class Replaced(contextlib.ExitStack):
@@ -72,7 +104,7 @@ def _looking_on(
     brief: Callable[..., Any],
     original: Callable[..., Any],
 ) -> Callable[..., Any]:
-    end, is_compiling = guarded(after), torch.compiler.is_compiling
+    begin, end, is_compiling = guarded(before), guarded(after), torch.compiler.is_compiling
     is_traced = torch.compiler.is_dynamo_compiling  # at once; the other takes as long as all of a brief way
 
     @functools.wraps(original)
@@ -86,11 +118,7 @@ def _looking_on(
                 return result
             if is_compiling():
                 return original(*args, **kwargs)
-            # As guarded() does it, without a call more: this is the way of every training step.
-            try:
-                begun = before(args, kwargs)
-            except Exception:  # noqa: BLE001 - a fault of ours costs a note, never the run
-                report(name_of(before))
+            begun = begin(args, kwargs)
             if begun is None:
                 return original(*args, **kwargs)
             result = original(*args, **kwargs)
@@ -99,10 +127,7 @@ def _looking_on(
             if begun is not None:
                 end(begun, None, error)
             raise
-        try:
-            after(begun, result, None)
-        except Exception:  # noqa: BLE001
-            report(name_of(after))
+        end(begun, result, None)
         return result
 
     return call
@@ -147,15 +172,11 @@ def around(call: Callable[..., Any]) -> Make:
 
 def hook(torch: Any, function: Callable[..., object]) -> Callable[..., None]:
     """What torch may call in every training step: guarded, and nothing while torch.compile traces."""
-    is_traced = torch.compiler.is_dynamo_compiling
+    is_traced, guarded_function = torch.compiler.is_dynamo_compiling, guarded(function)
 
     def call(*args: Any) -> None:
-        if is_traced():
-            return
-        try:
-            function(*args)
-        except Exception:  # noqa: BLE001 - as above
-            report(name_of(function))
+        if not is_traced():
+            guarded_function(*args)
 
     hide_from_compiler(torch, call)
     return call
@@ -217,11 +238,15 @@ def guarded(function: Callable[P, R]) -> Callable[P, R | None]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R | None:
+        timed = own_time.thread and own_time.begin()
         try:
             return function(*args, **kwargs)
         except Exception:  # noqa: BLE001 - a fault of ours costs a note, never the run
             report(name_of(function))
             return None
+        finally:
+            if timed:
+                own_time.end()
 
     return call
 

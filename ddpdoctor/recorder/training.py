@@ -17,6 +17,7 @@ from .events import training as events
 from .events.training import Buffers, DetailedStep, Progress
 from .keys import Keys
 from .latest_loss import LatestLoss
+from .patch import own_time
 from .session import Part, Session
 from .waiting import Waits
 from .where import Where
@@ -224,13 +225,14 @@ class Training(Part):
             return self.session.steps - 1, None
         totals, until = self._totals, self._until
         totals["cpu_wait"] = self.waits.queue.seconds() - self.waits.queued
-        totals["waits"] = self.waits.total
+        totals["waits"], totals["recorder"] = self.waits.total, own_time.total()
         if self._updated_at is not None:
             totals["total"] += now - self._updated_at
         self._updated_at = now
         self._until = totals.copy()
         self.quiet = not self.session.detailed and not is_detailed(self.number)
         self._wakes = self._first + next_detailed(self.number) if self.quiet else 0
+        own_time.thread = 0 if self.quiet else threading.get_ident()
         if self.quiet:
             self._begin_quietly()
         phases = None
@@ -244,7 +246,7 @@ class Training(Part):
             listener()
 
     def spend(self, phase: str, seconds: float, idle: float) -> None:
-        """Add to the time of a phase, without what it waited for other ranks and for a CPU.
+        """Add to the time of a phase, without what it waited for other ranks and for a CPU, and without ours.
 
         Args:
             phase: its name.

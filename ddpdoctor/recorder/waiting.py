@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from .patch import own_time
+
 if TYPE_CHECKING:
     from .training import Training
 
@@ -79,8 +81,8 @@ class Waits:
         return self._training.session.thread in (None, threading.get_ident())
 
     def idle(self) -> float:
-        """Seconds so far in which the thread that trains, and asks, waited for others or for a CPU."""
-        return self.total + self.queue.seconds() - self.queued
+        """Seconds so far in which the thread that trains, and asks, waited for others or for a CPU, or was ours."""
+        return self.total + self.queue.seconds() - self.queued + own_time.total()
 
     def begin(self) -> bool:
         """A call begins; False where it is inside of another one, in another thread, or in a step that is not told."""

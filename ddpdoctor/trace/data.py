@@ -45,7 +45,8 @@ class TrainingStep:
     """Those that the script itself issued, up to the optimizer's step."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds in ``data``, ``forward``, ``backward``, ``step``, ``collective``, without what was waited in them: for
-    other ranks, ``waits``, and for a CPU, ``cpu_wait``; as ``total``, all between updates."""
+    other ranks, ``waits``, and for a CPU, ``cpu_wait``; without what the recorder took, ``recorder``; as ``total``,
+    all between updates."""
     joined: bool = False
     """Whether a Join was active, under which ranks differ by design."""
 

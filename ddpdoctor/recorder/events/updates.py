@@ -99,7 +99,8 @@ class OptimizerStep(Event):
     step: int = 0
     """The training step that it belongs to."""
     phases: Mapping[str, float] = field(default_factory=dict)
-    """Where the time of that training step went, at its first update; ``waits`` are for other ranks."""
+    """Where the time of that training step went, at its first update; ``waits`` are for other ranks, ``recorder`` is
+    ours."""
     joined: bool = False
     """Whether a Join was active."""
     wrappers: int = 0

@@ -83,12 +83,13 @@ class _Optimizers(TrainingPart):
             return
         if self.under_way:
             self.under_way = [other for other in self.under_way if other.optimizer is not optimizer]
-        known, idle = self._know(optimizer), self.training.waits.idle()
-        step = _Step(optimizer, known, idle, OptimizerStep(known.event.index, time.monotonic(), None))
+        known = self._know(optimizer)
+        step = _Step(optimizer, known, 0.0, OptimizerStep(known.event.index, time.monotonic(), None))
         if len(args) > 1 or kwargs:
             step.event.closure = callable(args[1] if len(args) > 1 else kwargs.get("closure"))
         if self.session.detailed:
             self._look(step)
+        step.idle = self.training.waits.idle()
         self.under_way.append(step)
 
     def _look(self, step: _Step) -> None:
