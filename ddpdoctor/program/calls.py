@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Definition
@@ -20,6 +23,7 @@ from ddpdoctor.program.files import (
 )
 from ddpdoctor.program.index import Context, Entity, Index, Point, Referent
 
+PARTIAL = "functools.partial"
 MOST_CALLS = 3
 """Calls that are told apart on the way into functions."""
 
@@ -36,6 +40,7 @@ class Calls(Index):
         super().__init__(files)
         self._called = called
         self._callers: dict[ast.AST, list[tuple[ast.Call, File]]] = {}
+        self._by_value: dict[Referent, list[tuple[ast.Call, File]]] | None = None
 
     @abstractmethod
     def ends(self, point: Point) -> list[Point]:
@@ -54,6 +59,9 @@ class Calls(Index):
 
     @abstractmethod
     def _names_of(self, end: Point) -> Iterator[Referent]: ...
+
+    @abstractmethod
+    def _member(self, owner: Point, name: str) -> list[Point]: ...
 
     @abstractmethod
     def _of_class(self, of_class: Entity, name: str) -> list[Point]: ...
@@ -106,6 +114,10 @@ class Calls(Index):
         if self._stands_for_arguments(point, node):
             return [point.at(node.args[0])] if len(node.args) == 1 else []
         called = self.called(point)
+        if "builtins.getattr" in called and len(node.args) > 1:
+            return [*self._got(point, node), *(point.at(it) for it in node.args[2:])]
+        if "dataclasses.field" in called:
+            return [it for given in node.keywords for it in self._field(point, given)]
         if returns_its_object(node) and all(isinstance(it, str) for it in called):
             assert isinstance(node.func, ast.Attribute)
             return [] if self._is_of_module(point, node) else [point.at(node.func.value)]
@@ -122,6 +134,39 @@ class Calls(Index):
                 found += [Point(value, entity.file, inside) for value in returned(entity.node)]
         return found
 
+    def _field(self, point: Point, given: ast.keyword) -> list[Point]:
+        """What the field of a data class begins with."""
+        if given.arg == "default":
+            return [point.at(given.value)]
+        if given.arg != "default_factory":
+            return []
+        if isinstance(given.value, ast.Lambda):
+            return [point.at(given.value.body)]
+        functions = [it for it in self.referents(point.at(given.value)) if isinstance(it, Entity)]
+        made = [
+            Point(it, of.file)
+            for of in functions
+            if isinstance(of.node, FUNCTIONS)
+            for it in returned(of.node)
+        ]
+        return made or [point.at(given.value)]
+
+    def _got(self, point: Point, node: ast.Call) -> list[Point]:
+        """What ``getattr`` gives: of a name that is put together from others, each attribute that it may be."""
+        owner, found = point.at(node.args[0]), list[Point]()
+        for end in self.ends(point.at(node.args[1])):
+            if isinstance(end.node, ast.Constant):
+                found += self._member(owner, str(end.node.value))
+            elif isinstance(end.node, ast.JoinedStr):
+                parts = [getattr(it, "value", "") for it in end.node.values]
+                pattern = re.compile(".*".join(re.escape(it) if isinstance(it, str) else "" for it in parts))
+                classes = [it for it in self.types(owner) if isinstance(it, Entity)]
+                methods = {
+                    it.name for of in classes for it in of.file.functions if pattern.fullmatch(it.name)
+                }
+                found += [it for name in sorted(methods) for it in self._member(owner, name)]
+        return list(dict.fromkeys(found))
+
     def callers(self, function: Function) -> list[tuple[ast.Call, File]]:
         """The calls in the program that call a function: those that lead to it, or that nobody can resolve and that
         have the name of this function only."""
@@ -132,26 +177,39 @@ class Calls(Index):
         return self._callers[function]
 
     def _find_callers(self, function: Function, file: File) -> Iterator[tuple[ast.Call, File]]:
+        yield from self._called_by_value().get(Entity(function, file), ())
         of_class = file.class_of(function)
         names = [function.name]
         if of_class is not None and function.name in ("__init__", "__call__", "forward"):
             below = self._subclasses([Entity(of_class, file)])
             names += [it.node.name for it in below if isinstance(it.node, ast.ClassDef)]
         only_one = len(self._named[function.name]) == 1 and function.name not in ("__init__", "__call__")
-        own = frozenset(names)
-        if function.name in ("__call__", "forward"):  # by the names of objects
-            names += [
-                name for name in self._calls_of if name not in self._named and not hasattr(builtins, name)
-            ]
         for name in dict.fromkeys(names):
             for call, where in self._calls_of.get(name, ()):
-                if name not in own and isinstance(call.func, ast.Attribute) and name not in self._stores:
-                    continue
                 called = self.called(Point(call, where))
                 # ``model.train()`` of a model that nobody can resolve is no call of a function ``train``.
                 may_be = only_one and (of_class is not None or isinstance(call.func, ast.Name))
                 if Entity(function, file) in called or (not called and may_be and name == function.name):
                     yield call, where
+
+    def _called_by_value(self) -> dict[Referent, list[tuple[ast.Call, File]]]:
+        """The calls of what a variable, an attribute or a container holds, by the functions that they call."""
+        if self._by_value is None:
+            self._by_value = {}  # as long as it is under way
+            found: defaultdict[Referent, list[tuple[ast.Call, File]]] = defaultdict(list)
+            for name, calls in self._calls_of.items():
+                for call, where in calls if name not in self._named and not hasattr(builtins, name) else ():
+                    if not isinstance(call.func, ast.Attribute) or name in self._stores:
+                        for it in self.called(Point(call, where)):
+                            found[it].append((call, where))
+            for cache in self._caches():
+                cache.clear()
+            self._by_value = found
+        return self._by_value
+
+    def _caches(self) -> Iterator[dict[Any, Any]]:
+        """What was found out while calls by value were not known."""
+        yield self._callers
 
     def _given(self, point: Point, definition: Definition) -> list[Point]:
         """What callers give as a parameter, and its default."""
@@ -176,20 +234,31 @@ class Calls(Index):
         node = call.node
         assert isinstance(node, ast.Call)
         assert isinstance(parameter, ast.arg)
-        for keyword in node.keywords:
-            if keyword.arg == parameter.arg:
-                return call.at(keyword.value)
+        partial = self._partial(call)
+        for at in (call, partial) if partial else (call,):
+            for keyword in at.node.keywords:  # type: ignore[union-attr]
+                if keyword.arg == parameter.arg:
+                    return at.at(keyword.value)
         positional = [*function.args.posonlyargs, *function.args.args]
         if parameter not in positional:
             return None
         position = positional.index(parameter)
         bound = self._is_bound(call, node, function)
         if bound and position == 0:
-            return call.at(node.func.value) if isinstance(node.func, ast.Attribute) else None
-        position -= bound
-        if any(isinstance(it, ast.Starred) for it in node.args[: position + 1]):
+            return call.at(node.func.value) if isinstance(node.func, ast.Attribute) and not partial else None
+        given = [partial.at(it) for it in partial.node.args[1:]] if partial else []  # type: ignore[union-attr]
+        if any(isinstance(it, ast.Starred) for it in node.args[: position - bound + 1]):
             return None
-        return call.at(node.args[position]) if position < len(node.args) else None
+        given += [call.at(it) for it in node.args]
+        return given[position - bound] if position - bound < len(given) else None
+
+    def _partial(self, call: Point) -> Point | None:
+        """The ``functools.partial(...)`` that a call calls."""
+        function = getattr(call.node, "func", None)
+        if not isinstance(function, ast.Name | ast.Attribute | ast.Subscript):
+            return None
+        ends = (it for it in self.ends(call.at(function)) if isinstance(it.node, ast.Call))
+        return next((it for it in ends if PARTIAL in self.referents(it.at(it.node.func))), None)  # type: ignore[union-attr]
 
     def _is_bound(self, call: Point, node: ast.Call, function: Function) -> bool:
         """Whether a call gives the first parameter of a method as its object."""

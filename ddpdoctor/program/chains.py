@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from ddpdoctor.program.files import FUNCTIONS, Loop, Scope, dotted
+from ddpdoctor.program.files import FUNCTIONS, Loop, Scope, dotted, held_by
 from ddpdoctor.program.known import CHANGES
 
 
@@ -116,8 +116,9 @@ class Chains:
         return self._elsewhere[key]
 
     def definition(self, target: ast.AST) -> Definition | None:
-        """What a target of an assignment defines."""
-        return self._made.get((target, dotted(target) or ""))
+        """What a target of an assignment defines, or changes an element of."""
+        whole = dotted(target.value) if isinstance(target, ast.Subscript) else dotted(target)
+        return self._made.get((target, whole or ""))
 
     def _merged(self, states: Iterable[Reaching]) -> Reaching:
         first, *others = states
@@ -338,6 +339,8 @@ class Chains:
                 self._given_one(part, call, state, is_owner=False)
 
     def _given_one(self, part: ast.expr, call: ast.Call, state: Reaching, *, is_owner: bool) -> None:
+        if is_owner and not dotted(part) and getattr(call.func, "attr", "") in CHANGES:
+            part = held_by(part)
         key = dotted(part)
         if not key:
             return

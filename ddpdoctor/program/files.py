@@ -45,6 +45,8 @@ class File:
     imports: list[ast.Import | ast.ImportFrom] = field(default_factory=list)
     stores: list[ast.Attribute] = field(default_factory=list)
     """The attributes that are assigned."""
+    elements: list[ast.Subscript] = field(default_factory=list)
+    """The elements that are assigned."""
     _places: dict[int, Where] = field(default_factory=dict)
     _functions_at: dict[int | None, Function | ast.Module] = field(default_factory=dict)
 
@@ -75,6 +77,8 @@ class File:
             self.imports.append(node)
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             self.stores.append(node)
+        elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            self.elements.append(node)
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a node stands in, the innermost first."""
@@ -215,6 +219,19 @@ def dotted(node: ast.AST | None) -> str | None:
         base = dotted(node.value)
         return f"{base}[{node.slice.value!r}]" if base else None
     return None
+
+
+def held_by(node: ast.expr) -> ast.expr:
+    """The container of ``a[i]``, ``a[i][j]`` or ``a.setdefault(i, [])``; itself where it is none of these."""
+    while True:
+        if isinstance(node, ast.Subscript):
+            node = node.value
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr not in ("setdefault", "get"):
+                return node
+            node = node.func.value
+        else:
+            return node
 
 
 def name_called(call: ast.Call) -> str:

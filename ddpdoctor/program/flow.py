@@ -11,6 +11,7 @@ import ast
 import builtins
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ddpdoctor.program import known
 from ddpdoctor.program.calls import MOST_CALLS
@@ -22,10 +23,8 @@ from ddpdoctor.program.files import (
     Function,
     argument,
     arguments,
-    dotted,
     name_called,
     own_nodes,
-    returned,
     returns_its_object,
 )
 from ddpdoctor.program.index import Context, Entity, Leaf, Made, Point
@@ -43,6 +42,10 @@ class Flow(Objects):
         super().__init__(files, called)
         self._made: dict[Point, Made] = {}
         self._rank_ends: set[object] | None = None
+
+    def _caches(self) -> Iterator[dict[Any, Any]]:
+        yield from super()._caches()
+        yield self._made
 
     def made_of(self, point: Point) -> Made:
         """What a value is made of: its copies, parts and conditions, and where it begins."""
@@ -84,7 +87,7 @@ class Flow(Objects):
             return Made([], [Leaf(Origin.OWN_DATA, definition.key)])
         if self._hook_type(definition, point.file):
             return Made([], [Leaf(Origin.EQUAL, definition.key)])
-        found = self.copies(point)
+        found = [*self.copies(point), *(it for _, it in self.extras(point, definition))]
         function = point.file.parents[point.file.parents[definition.node]]
         known_calls = point.context is not None or (
             isinstance(function, FUNCTIONS) and self.callers(function)
@@ -218,8 +221,8 @@ class Flow(Objects):
 
     def _choices(self, point: Point, use: ast.expr) -> list[Point]:
         """The conditions that decide which of several definitions of a variable holds."""
-        own, _ = self._reaching(use, point.file)
-        if len(own) < 2:
+        own, others = self._reaching(use, point.file)
+        if len(own) + (others and not isinstance(use, ast.Name)) < 2:
             return []
         own = [it for it in own if self._may_change(point, it)]
         around = set(point.file.above(use))
@@ -247,10 +250,7 @@ class Flow(Objects):
         is_rank = any((name, node.attr) in self.rank_ends() for name in self.types(point.at(node.value)))
         if origins or is_rank:
             return Made([], origins or [Leaf(Origin.RANK, ast.unparse(node))])
-        properties = self._properties(point, copies)
-        made = Made(
-            [*properties, *copies, *self._choices(point, node), *self._choices_elsewhere(point, copies)]
-        )
+        made = Made([*copies, *self._choices(point, node), *self._choices_elsewhere(point, copies)])
         own_types = self.types(point.at(node.value))
         of_own = any(isinstance(it, Entity) for it in own_types)
         if not copies and of_own:
@@ -272,18 +272,6 @@ class Flow(Objects):
                     if isinstance(above, ast.If | ast.While):
                         yield copy.at(above.test)
 
-    def _properties(self, point: Point, copies: Iterable[Point]) -> list[Point]:
-        """What a property returns."""
-        found = []
-        for copy in copies:
-            definition = copy.node
-            function = definition.node if isinstance(definition, Definition) else None
-            if isinstance(function, FUNCTIONS) and any(
-                "property" in (dotted(it) or "") for it in function.decorator_list
-            ):
-                found += [Point(value, copy.file) for value in returned(function)]
-        return found
-
     def _of_subscript(self, point: Point, node: ast.Subscript) -> Made:
         if "os.environ" in self.referents(point.at(node.value)):
             return Made([], [_variable(node.slice)])
@@ -291,7 +279,8 @@ class Flow(Objects):
         if copies and not self._is_reduced_container(point.at(node.value)):
             own, _ = self._reaching(node, point.file)
             of_whole = any(getattr(it.node, "how", None) is How.ELSEWHERE for it in copies)
-            of_whole |= bool(own) and all(it.how is How.CHANGED for it in own)
+            changed = bool(own) and all(it.how is How.CHANGED for it in own)
+            of_whole |= changed and not self._held_at(point, node)
             whole = [point.at(node.value)] if of_whole else []
             return Made([*copies, *whole, *self._choices(point, node)])
         return Made([point.at(node.value), point.at(node.slice)])

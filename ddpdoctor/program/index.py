@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from ddpdoctor.model import Where
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Chains, Definition, How
-from ddpdoctor.program.files import FUNCTIONS, File, Function, Scope, name_called
+from ddpdoctor.program.files import FUNCTIONS, File, Function, Scope, held_by, name_called
 from ddpdoctor.program.known import Origin
 
 
@@ -135,8 +135,10 @@ class Index:
         self._chains: dict[Scope, Chains] = {}
         self._calls_of: defaultdict[str, list[tuple[ast.Call, File]]] = defaultdict(list)
         self._stores: defaultdict[str, list[tuple[ast.Attribute, File]]] = defaultdict(list)
-        self._filled: defaultdict[str, list[tuple[ast.Attribute, File]]] = defaultdict(list)
-        """Attributes that hold containers, where something is put in."""
+        self._filled: defaultdict[str, list[tuple[ast.Attribute, ast.expr, File]]] = defaultdict(list)
+        """Attributes that hold containers, each with what changes them there."""
+        self._filled_names: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
+        """The functions that put something into what a variable of the module holds."""
         self._named: defaultdict[str, list[Entity]] = defaultdict(list)
         self._globals: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
         self._sets: dict[ast.ClassDef, dict[str, set[str]]] = {}
@@ -144,9 +146,11 @@ class Index:
         for file in files.values():
             for call in file.calls:
                 self._calls_of[name_called(call)].append((call, file))
-                owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-                if isinstance(owner, ast.Attribute) and name_called(call) in known.CHANGES:
-                    self._filled[owner.attr].append((owner, file))
+                if isinstance(call.func, ast.Attribute) and puts_in(call):
+                    owner = held_by(call.func.value)
+                    self._fills(owner, owner, file)
+            for target in file.elements:
+                self._fills(target.value, target, file)
             for store in file.stores:
                 self._stores[store.attr].append((store, file))
             for definition in (*file.functions, *file.classes):
@@ -155,6 +159,14 @@ class Index:
                 if isinstance(node, ast.Global):
                     for name in node.names:
                         self._globals[file.path, name].append(file.scopes[node])
+
+    def _fills(self, container: ast.expr, by: ast.expr, file: File) -> None:
+        if isinstance(container, ast.Attribute):
+            self._filled[container.attr].append((container, by, file))
+        elif isinstance(container, ast.Name) and isinstance(file.scopes[container], FUNCTIONS):
+            scopes = self._filled_names[file.path, container.id]
+            if file.scopes[container] not in scopes:
+                scopes.append(file.scopes[container])
 
     def chains(self, scope: Scope, file: File) -> Chains:
         """The definitions of a scope."""
@@ -208,8 +220,22 @@ class Index:
                 for function in self._globals.get((file.path, name), ()):
                     found += self.chains(function, file).all.get(name, ())
             if found := [it for it in found if it.how is not How.GIVEN]:
-                return found
+                return found + (self._filled_in(name, file) if isinstance(around, ast.Module) else [])
         return []
+
+    def _filled_in(self, name: str, file: File) -> list[Definition]:
+        """How functions change what a variable of the module holds, which they do not set."""
+        found = []
+        for function in self._filled_names.get((file.path, name), ()):
+            changes = self.chains(function, file).all.get(name, {})
+            if all(it.how in (How.GIVEN, How.CHANGED) for it in changes):
+                calls = ((it, it.value) for it in changes)
+                found += [
+                    it
+                    for it, call in calls
+                    if it.how is How.CHANGED or (isinstance(call, ast.Call) and puts_in(call))
+                ]
+        return found
 
     def _of_module(self, name: str, file: File) -> list[Point]:
         return [Point(it, file) for it in self._outer(name, file.tree, file)]
@@ -262,6 +288,11 @@ class Index:
             name, level = (alias.name if alias.asname else alias.name.partition(".")[0]), 0
         module = self._module(file, level, name)
         return Entity(module.tree, module) if module else known.canonical(name) if not level else None
+
+
+def puts_in(call: ast.Call) -> bool:
+    """Whether it is a method that puts something into its container."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in known.CHANGES
 
 
 def scope_of(definition: Definition) -> Scope:

@@ -154,6 +154,30 @@ def origin_of(name: str) -> Origin | None:
     return known
 
 
+_FIRST = ("main_process", "is_global_zero", "_process_zero", "is_master_ordinal", "should_save", "should_log")
+_LAST = "is_last_process"
+"""How what libraries give that is so on rank 0, or on the last rank, ends."""
+_SIZES = ("get_world_size", "WORLD_SIZE", "world_size", "num_processes", "horovod.torch.size")
+_OF_SEVERAL = (*_SIZES, "is_initialized", "is_available", "device_count")
+
+
+def number_on(name: str, rank: int, size: int) -> int:
+    """What something with the origin RANK is on one rank."""
+    if name.endswith(_LAST):
+        return rank == size - 1
+    return rank == 0 if name.endswith(_FIRST) else rank
+
+
+def is_size(name: str) -> bool:
+    """Whether it is the number of ranks."""
+    return name.strip("']").endswith(_SIZES)
+
+
+def tells_of_several(name: str) -> bool:
+    """Whether it may tell a job of several ranks from a single process."""
+    return name.strip("']").endswith(_OF_SEVERAL)
+
+
 MAKE_GROUPS = frozenset(
     {
         *("accelerate", "lightning", "pytorch_lightning", "lightning_fabric", "ignite", "ray", "deepspeed"),

@@ -6,18 +6,20 @@ import ast
 import builtins
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from ddpdoctor.program import known
-from ddpdoctor.program.calls import Calls
+from ddpdoctor.program.calls import PARTIAL
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import FUNCTIONS, File, Function, argument, dotted, is_static
+from ddpdoctor.program.containers import Containers
+from ddpdoctor.program.files import FUNCTIONS, File, Function, argument, dotted, is_static, returned
 from ddpdoctor.program.index import Entity, Point, Referent, scope_of
 
 MOST_POINTS = 6000
 """Points that are looked at for one question."""
 
 
-class Objects(Calls):
+class Objects(Containers):
     """The copies, names and classes of the values of one program."""
 
     def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
@@ -28,6 +30,10 @@ class Objects(Calls):
         self._owned: dict[ast.Attribute, Iterable[Referent]] = {}
         self._families: dict[Entity, list[Entity]] = {}
         self._derived: defaultdict[Entity, list[Entity]] = defaultdict(list)
+
+    def _caches(self) -> Iterator[dict[Any, Any]]:
+        yield from super()._caches()
+        yield from (self._copies, self._referents, self._types, self._owned, self._contents)
 
     # Copies: where an object comes from.
 
@@ -61,9 +67,9 @@ class Objects(Calls):
             case How.GIVEN | How.CHANGED:
                 found = [same for it in definition.before for same in self._before(point, definition, it)]
             case How.ASSIGNED if value is not None:
-                found = self._elements([point.at(value)], definition.path)
-            case How.ITERATED if value is not None and not definition.path:
-                found = self._objects_in(point.at(value))
+                found = self.elements([point.at(value)], definition.path)
+            case How.ITERATED if value is not None:
+                found = self.turns(point.at(value), definition.path)
             case _:
                 found = []
         return found
@@ -71,7 +77,9 @@ class Objects(Calls):
     def _before(self, point: Point, definition: Definition, before: Definition) -> list[Point]:
         """What a variable held before it was changed."""
         if before.how is How.ELSEWHERE and isinstance(definition.node, ast.Attribute):
-            return self._member(point, definition.node)
+            return self._member(point.at(definition.node.value), definition.node.attr)
+        if before.how is How.ELSEWHERE and isinstance(definition.node, ast.Subscript):
+            return self._held_at(point, definition.node)
         return [point.at(before)]
 
     def _attribute_elsewhere(self, point: Point, definition: Definition) -> list[Point]:
@@ -81,41 +89,6 @@ class Objects(Calls):
                 Point(it, point.file) for it in self._outer(definition.key, scope_of(definition), point.file)
             ]
         return []
-
-    def _objects_in(self, point: Point) -> list[Point]:
-        """The objects that a loop goes over, where a list makes them."""
-        lists = (end for end in self.ends(point) if isinstance(end.node, ast.List | ast.Tuple))
-        return [end.at(it) for end in lists for it in end.node.elts if isinstance(it, ast.Call)]  # type: ignore[union-attr]
-
-    def _elements(self, points: list[Point], path: Sequence[object]) -> list[Point]:
-        """The elements at some positions, one inside the other, of what these are."""
-        for key in path:
-            points = [element for point in points for element in self._element(point, key)]
-        return points
-
-    def _element(self, point: Point, key: object) -> Iterator[Point]:
-        """The element of a container by a constant; the container where it is not known."""
-        for end in self.ends(point):
-            node = end.node
-            if (
-                isinstance(node, ast.Tuple | ast.List)
-                and isinstance(key, int)
-                and -len(node.elts) <= key < len(node.elts)
-            ):
-                yield end.at(node.elts[key])
-            elif isinstance(node, ast.Dict):
-                held = [
-                    value
-                    for name, value in zip(node.keys, node.values, strict=True)
-                    if isinstance(name, ast.Constant) and name.value == key
-                ]
-                yield from (end.at(value) for value in held or [node])
-            elif (
-                isinstance(node, ast.Call) and self._stands_for_arguments(end, node) and isinstance(key, int)
-            ):
-                yield end.at(node.args[key] if key < len(node.args) else node)
-            else:
-                yield end
 
     def _same(self, point: Point, node: ast.AST) -> list[Point]:
         match node:
@@ -150,40 +123,49 @@ class Objects(Calls):
         own, others = self._reaching(node, point.file)
         found = [point.at(it) for it in own]
         if others and isinstance(node.slice, ast.Constant):
-            base: ast.expr = node
-            path: list[object] = []
-            while isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Constant):
-                path.insert(0, base.slice.value)
-                base = base.value
-            elements = self._elements([point.at(base)], path)
-            found += [it for it in elements if it.node is not node.value and not _is_container(it.node)]
+            found += self._held_at(point, node)
         elif others and not isinstance(node.slice, ast.Slice):
-            tables = (end for end in self.ends(point.at(node.value)) if isinstance(end.node, ast.Dict))
-            found += [end.at(value) for end in tables for value in end.node.values]  # type: ignore[union-attr]
+            found += [it for _, it in self.contents(point.at(node.value))]
         return found
+
+    def _held_at(self, point: Point, node: ast.Subscript) -> list[Point]:
+        """What a container holds at a constant, where that is written somewhere."""
+        base: ast.expr = node
+        path: list[object] = []
+        while isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Constant):
+            path.insert(0, base.slice.value)
+            base = base.value
+        elements = self.elements([point.at(base)], path)
+        return [it for it in elements if it.node is not node.value and not _is_container(it.node)]
 
     def _attribute(self, point: Point, node: ast.Attribute) -> list[Point]:
         own, others = self._reaching(node, point.file)
         found = [point.at(it) for it in own]
         if others:
-            found += self._member(point, node)
-        return list(dict.fromkeys(found))
+            found += self._member(point.at(node.value), node.attr)
+        return list(dict.fromkeys(it for each in found for it in self._of_property(each)))
 
-    def _member(self, point: Point, node: ast.Attribute) -> list[Point]:
+    def _of_property(self, member: Point) -> list[Point]:
+        """What a property returns; the member itself where it is none."""
+        function = member.node.node if isinstance(member.node, Definition) else None
+        decorators = function.decorator_list if isinstance(function, FUNCTIONS) else []
+        if any("property" in (dotted(it) or "") for it in decorators):
+            return [Point(value, member.file) for value in returned(function)]  # type: ignore[arg-type]
+        return [member]
+
+    def _member(self, owner: Point, name: str) -> list[Point]:
         """What an attribute of a module, a class or an object is."""
         found: list[Point] = []
-        for referent in self.referents(point.at(node.value)):
+        for referent in self.referents(owner):
             if isinstance(referent, Entity) and isinstance(referent.node, ast.Module):
-                found += self._of_module(node.attr, referent.file)
+                found += self._of_module(name, referent.file)
             elif isinstance(referent, Entity) and isinstance(referent.node, ast.ClassDef):
-                found += self._of_class(referent, node.attr)
-        for of_type in self.types(point.at(node.value)):
+                found += self._of_class(referent, name)
+        for of_type in self.types(owner):
             if isinstance(of_type, Entity):
-                found += self._of_class(of_type, node.attr)
-            found += self._stored(node.attr, of_type)
-        return found or [
-            it for end in self.ends(point.at(node.value)) for it in self._constructed(end, node.attr)
-        ]
+                found += self._of_class(of_type, name)
+            found += self._stored(name, of_type)
+        return found or [it for end in self.ends(owner) for it in self._constructed(end, name)]
 
     def _constructed(self, end: Point, name: str) -> Iterator[Point]:
         """What a wrapper or a data class was given for an attribute of its own name."""
@@ -211,8 +193,9 @@ class Objects(Calls):
     def _stored(self, name: str, of_type: Referent) -> list[Point]:
         """What the program assigns to an attribute of objects of a class, or puts into what it holds."""
         found = []
-        for store, file in (*self._stores.get(name, ()), *self._filled.get(name, ())):
-            definition = self.chains(file.scopes[store], file).definition(store)
+        stores = ((store, store, file) for store, file in self._stores.get(name, ()))
+        for store, by, file in (*stores, *self._filled.get(name, ())):
+            definition = self.chains(file.scopes[store], file).definition(by)
             if definition is not None and of_type in self._owners(store, file):
                 found.append(Point(definition, file))
         return found
@@ -293,13 +276,12 @@ class Objects(Calls):
     def _names_of(self, end: Point) -> Iterator[Referent]:
         node = end.node
         if isinstance(node, Definition):
-            if node.how is How.DEFINED and isinstance(node.node, (*FUNCTIONS, ast.ClassDef)):
-                yield Entity(node.node, end.file)
-            elif node.how is How.IMPORTED and (imported := self._imported_name(end.file, node)) is not None:
-                yield imported
+            yield from self._named_in(end, node)
         elif isinstance(node, ast.Name):
             if hasattr(builtins, node.id):
                 yield f"builtins.{node.id}"
+        elif isinstance(node, ast.Call) and PARTIAL in self.referents(end.at(node.func)) and node.args:
+            yield from self.referents(end.at(node.args[0]))
         elif isinstance(node, ast.Attribute):
             base = end.at(node.value)
             for referent in (*self.referents(base), *self.types(base)):
@@ -307,6 +289,16 @@ class Objects(Calls):
                     yield self._submodule(end.file, f"{referent}.{node.attr}")
                 else:
                     yield from (f"{name}.{node.attr}" for name in self._libraries_of(referent))
+
+    def _named_in(self, end: Point, definition: Definition) -> Iterator[Referent]:
+        if definition.how is How.DEFINED and isinstance(definition.node, (*FUNCTIONS, ast.ClassDef)):
+            yield Entity(definition.node, end.file)
+        elif definition.how is How.PARAMETER and _is_of_class(definition, end.file):
+            of_class = self._class_of_self(definition, end.file)
+            yield from [of_class] if of_class is not None else []
+        elif definition.how is How.IMPORTED:
+            imported = self._imported_name(end.file, definition)
+            yield from [imported] if imported is not None else []
 
     def _libraries_of(self, referent: Entity) -> set[str]:
         return self.library_bases(referent) if isinstance(referent.node, ast.ClassDef) else set()
@@ -337,9 +329,11 @@ class Objects(Calls):
             for referent in self.referents(end.at(node.func)):
                 if isinstance(referent, str) or isinstance(referent.node, ast.ClassDef):
                     yield referent
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            yield from (it for it in self.types(end.at(node.left)) if it == "pathlib.Path")
         elif isinstance(node, Definition) and node.how is How.PARAMETER:
             if (of_class := self._class_of_self(node, end.file)) is not None:
-                yield of_class
+                yield from [of_class] if not _is_of_class(node, end.file) else []
             elif hook := self._hook_type(node, end.file):
                 yield hook
             elif (annotation := getattr(node.node, "annotation", None)) is not None:
@@ -379,6 +373,12 @@ def _method_of(parameter: Definition, file: File) -> tuple[Function, Entity] | t
     if of_class is None or not isinstance(function, FUNCTIONS):
         return None, None
     return function, Entity(of_class, file)
+
+
+def _is_of_class(parameter: Definition, file: File) -> bool:
+    """Whether a method's first parameter is its class and no object."""
+    function = file.parents[file.parents[parameter.node]]
+    return any(dotted(it) == "classmethod" for it in getattr(function, "decorator_list", ()))
 
 
 def _is_container(node: ast.AST | Definition) -> bool:

@@ -12,7 +12,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.program.calls import MOST_CALLS
 from ddpdoctor.program.expressions import Condition, Expression
 from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File
-from ddpdoctor.program.index import Context, Point
+from ddpdoctor.program.index import Context, Entity, Point
 from ddpdoctor.program.program import Program
 
 _MOST = 20
@@ -51,7 +51,10 @@ def _ways(program: Program, file: File, node: ast.expr, inner: tuple[_Frame, ...
     if isinstance(scope, ast.Module):
         yield _way(program, frames, plain)
         return
-    plain = plain and all(_is_harmless(program, file, it) for it in scope.decorator_list)
+    for decorator in scope.decorator_list:
+        inside = list(_calls_of_decorated(program, file, decorator))
+        plain = plain and (bool(inside) or _is_harmless(program, file, decorator))
+        frames = (*frames, *inside[:1])
     visited = {at.function_at(it.lineno) for at, it in frames}
     calls = [(call, at) for call, at in program.calls_of(scope) if at.function_at(call.lineno) not in visited]
     if not calls:
@@ -68,6 +71,8 @@ def _way(program: Program, frames: tuple[_Frame, ...], complete: bool) -> Way:
         context: Context | None = None
         for call_file, call in reversed(frames[number + 1 : number + 1 + MOST_CALLS]):
             assert isinstance(call, ast.Call)
+            if _is_of_decorated(call_file, call):  # it gives on what it is given
+                continue
             context = Context(call, call_file, context, context.depth + 1 if context else 1)
         context_of_call = context if number == 0 else context_of_call
         for it in reversed(program.conditions(file.where(node))):
@@ -81,6 +86,24 @@ def _inside(file: File, node: ast.AST, scope: ast.AST) -> Iterator[ast.AST]:
         if around is scope or isinstance(around, FUNCTIONS):
             return
         yield around
+
+
+def _calls_of_decorated(program: Program, file: File, decorator: ast.expr) -> Iterator[_Frame]:
+    """The calls of a decorated function in the program's decorator."""
+    named = decorator.func if isinstance(decorator, ast.Call) else decorator
+    for made in program.flow.referents(Point(named, file)):
+        if isinstance(made, Entity) and isinstance(made.node, FUNCTIONS):
+            inside = (it for it in made.file.calls if made.node in made.file.above(it))
+            yield from ((made.file, it) for it in inside if _is_of_decorated(made.file, it))
+
+
+def _is_of_decorated(file: File, call: ast.expr) -> bool:
+    """Whether a function inside of another one calls what the outer one is given: ``return fn(*args)``."""
+    function = call.func if isinstance(call, ast.Call) else None
+    around = [it for it in file.above(call) if isinstance(it, FUNCTIONS)]
+    given = [it.arg for outer in around[1:] for it in outer.args.args[:1]]
+    own = [it.arg for it in around[0].args.args] if around else []
+    return isinstance(function, ast.Name) and function.id in given and function.id not in own
 
 
 def _is_harmless(program: Program, file: File, decorator: ast.expr) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Condition, Expression, Origin
-from ddpdoctor.program.known import LOCKS, is_pure
+from ddpdoctor.program.known import LOCKS, is_pure, tells_of_several
 from ddpdoctor.program.ways import Way
 from ddpdoctor.unreached.lines import Sight, UnreachedLines
-from ddpdoctor.unreached.ranks import ranks_where, who
+from ddpdoctor.unreached.ranks import SIZE, ranks_where, who
 
 CHECKPOINTS: Mapping[str, tuple[int, str]] = {"torch.save": (1, "f")}
 """What writes a checkpoint, with the argument that is its path."""
@@ -27,8 +27,6 @@ _FOR_ALL = frozenset({Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT, Origin.O
 """What conditions of lines that every rank may reach are made of."""
 _OF_PYTHON = ("time.", "os.", "shutil.", "logging.", "sys.")
 """Of whose functions none waits for other ranks."""
-_OF_SIZE = ("is_initialized", "is_available", "get_world_size", "device_count", "world_size")
-"""How what tells whether there are several ranks ends."""
 
 
 def checkpoints_written_by_all(lines: UnreachedLines) -> Iterator[Sight]:
@@ -78,9 +76,9 @@ def _is_for_all(lines: UnreachedLines, way: Way) -> bool:
 def _is_equal(condition: Condition) -> bool:
     """Whether a condition keeps no rank from a line, in a job of several ranks."""
     origins = condition.test.origins
-    return origins.kinds <= _FOR_ALL and not any(
-        it.name.strip("']").endswith(_OF_SIZE) or "WORLD_SIZE" in it.name for it in origins.sources
-    )
+    if any(tells_of_several(it.name) for it in origins.sources):
+        return ranks_where(condition) == frozenset(range(SIZE))
+    return origins.kinds <= _FOR_ALL
 
 
 def _lets_all_in(context: Expression) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from ddpdoctor.program import Condition, Expression, Origin
+from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.expressions import Undecided
+from ddpdoctor.program.index import Point
+from ddpdoctor.program.known import is_size, number_on
 from ddpdoctor.text import ranks_phrase
 
 SIZE = 4
 """Ranks of the job that is tried."""
-_MOST_STEPS = 10
-_MAIN = ("main_process", "is_global_zero", "_process_zero", "is_master_ordinal", "should_save", "should_log")
-"""How what libraries give that is so on rank 0 ends."""
-_LAST = "is_last_process"
-_SIZES = ("get_world_size", "WORLD_SIZE")
+_MOST_STEPS = 40
 _CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
 
 
@@ -25,7 +25,7 @@ def ranks_where(condition: Condition) -> frozenset[int] | None:
     """
     try:
         return frozenset(rank for rank in range(SIZE) if bool(_on(rank, condition.test)) is condition.holds)
-    except (Undecided, TypeError, ArithmeticError):
+    except (Undecided, TypeError, ArithmeticError, RecursionError):
         return None
 
 
@@ -47,24 +47,39 @@ def _on(rank: int, expression: Expression, steps: int = 0) -> Any:
     """
     if steps > _MOST_STEPS:
         raise Undecided
-    return expression.value(lambda part: _of_source(part, rank, steps + 1))
+    return expression.value(lambda part: _of_part(part, rank, steps + 1))
 
 
-def _of_source(part: Expression, rank: int, steps: int) -> Any:
+def _of_part(part: Expression, rank: int, steps: int) -> Any:
     if part.is_call and not part.called.isdisjoint(_CONVERTS) and len(part.arguments) == 1:
         return _on(rank, part.arguments[0], steps)
-    values = part.values
-    ends = [it for it in values if it is not None and it.node is not part.node]
-    if len(values) == len(ends) == 1:
-        return _on(rank, ends[0], steps)
-    origins = part.origins
-    if origins.only(Origin.RANK) and (source := origins.of(Origin.RANK)):
-        if source.name.endswith(_LAST):
-            return rank == SIZE - 1
-        return rank == 0 if source.name.endswith(_MAIN) else rank
-    if origins.sources and all(it.name.strip("']").endswith(_SIZES) for it in origins.sources):
-        return SIZE
-    raise Undecided
+    return _of_point(part, part.point, rank, steps)[0]
+
+
+def _of_point(part: Expression, point: Point, rank: int, steps: int) -> tuple[Any, bool]:
+    """What a value is that has one definition, apart from constants, which hold in a single process; and whether it is
+    a constant."""
+    node, flow = point.node, part.program.flow
+    if steps > _MOST_STEPS or (isinstance(node, Definition) and node.how is How.CHANGED):
+        raise Undecided
+    if isinstance(node, ast.Constant):
+        return node.value, True
+    copies = flow.copies(point)
+    found = [_of_copy(part, it, rank, steps + 1) for it in copies]
+    made = flow.made_of(point) if not copies else None
+    if made is not None and not made.parts:
+        found += [(number_on(it.name, rank, SIZE), False) for it in made.leaves if it.origin is Origin.RANK]
+        found += [(SIZE, False) for it in made.leaves if is_size(it.name)]
+    others = [value for value, constant in found if not constant] or [value for value, _ in found]
+    if not others or any(it != others[0] for it in others):
+        raise Undecided
+    return others[0], all(constant for _, constant in found)
+
+
+def _of_copy(part: Expression, copy: Point, rank: int, steps: int) -> tuple[Any, bool]:
+    if not isinstance(copy.node, ast.expr) or isinstance(copy.node, ast.Constant):
+        return _of_point(part, copy, rank, steps)
+    return _on(rank, Expression(part.program, copy.file, copy.node, copy.context), steps), False
 
 
 def is_shut(condition: Condition) -> bool:
