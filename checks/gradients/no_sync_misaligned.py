@@ -3,7 +3,7 @@ from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep, shown_at
 from ddpdoctor.trace.source_causes import sync_decision
 from ddpdoctor.trace.sync import MissedReduction, finding_fields, unaveraged_updates
-from ddpdoctor.unreached.decisions import steps_without_sync
+from ddpdoctor.unreached.windows import steps_without_sync
 
 
 class NoSyncMisaligned(Check):

@@ -24,7 +24,7 @@ from ddpdoctor.program.files import (
 )
 from ddpdoctor.program.flow import tests_of_returns
 from ddpdoctor.program.index import Context, Entity, Origins, Point, Referent
-from ddpdoctor.program.known import FINITE, Origin
+from ddpdoctor.program.known import FINITE, Origin, is_pure, origin_of
 
 if TYPE_CHECKING:
     from ddpdoctor.program.program import Program
@@ -46,6 +46,10 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.FloorDiv: operator.floordiv,
 }
+
+
+_DEEPEST = 12
+"""Steps by which the identity of a value is followed."""
 
 
 class Undecided(Exception):
@@ -104,6 +108,39 @@ class Expression:
         return lambda point: (it := self._at(point)) is not None and hides(it)
 
     @property
+    def identity(self) -> str:
+        """A text that is the same for two expressions which are put together alike from the same values."""
+        with suppress(RecursionError):
+            return _identity(self.program, self.point)
+        return ""
+
+    @property
+    def turns_of(self) -> Expression | None:
+        """What a loop goes over of which it is the element."""
+        for end in self.program.flow.ends(self.point):
+            definition = end.node
+            if isinstance(definition, Definition) and definition.how is How.ITERATED and definition.value:
+                over, path = definition.value, definition.path
+                while isinstance(over, ast.Call) and getattr(over.func, "id", "") in (
+                    "zip",
+                    "enumerate",
+                    "tqdm",
+                ):
+                    position = path[0] if over.func.id == "zip" and path else 0  # type: ignore[attr-defined]
+                    over, path = (
+                        over.args[min(position, len(over.args) - 1)] if over.args else over.func,
+                        path[1:],
+                    )
+                return self._at(end.at(over))
+        return None
+
+    @property
+    def contents(self) -> list[tuple[object, Expression]]:
+        """What a container holds, each with its key or position; None where that is no constant."""
+        items = self.program.flow.contents(self.point)
+        return [(key, it) for key, point in items if (it := self._at(point)) is not None]
+
+    @property
     def names(self) -> frozenset[str]:
         """The qualified names of what it may be: a function or a class, of a library or of the program."""
         with suppress(RecursionError):
@@ -116,6 +153,11 @@ class Expression:
         types = self.program.flow.types(self.point)
         own = (self.program.flow.library_bases(it) for it in types if isinstance(it, Entity))
         return frozenset(it for it in types if isinstance(it, str)).union(*own)
+
+    @property
+    def buffers(self) -> frozenset[str]:
+        """The buffers that the program's class of a module registers."""
+        return self.program.flow.buffers(self.point)
 
     def inner(self, node: ast.expr) -> Expression:
         """A part of it."""
@@ -357,6 +399,29 @@ def where_of(point: Point) -> Where:
     node = point.node.node if isinstance(point.node, Definition) else point.node
     assert isinstance(node, ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias)
     return point.file.where(node)
+
+
+def _identity(program: Program, point: Point, depth: int = 0) -> str:
+    node, flow = point.node, program.flow
+    if isinstance(node, ast.Constant):
+        return repr(node.value)
+    inner = [] if depth > _DEEPEST else flow.copies(point)
+    if inner:
+        return "|".join(sorted({_identity(program, it, depth + 1) for it in inner}))
+    at = where_of(point)
+    place = f"{at.file}:{at.line}:{getattr(node, 'key', '')}"
+    if depth > _DEEPEST or isinstance(node, Definition):
+        return place
+    it = Expression(program, point.file, node, point.context) if isinstance(node, ast.expr) else None
+    if isinstance(node, ast.Call) and it is not None:
+        if not it.called or not all(is_pure(name) and origin_of(name) is None for name in it.called):
+            return f"{place}:{node.col_offset}"
+        parts: list[ast.AST] = [node.func, *node.args, *(each.value for each in node.keywords)]
+    else:
+        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+    inside = ",".join(_identity(program, point.at(part), depth + 1) for part in parts)
+    named = getattr(node, "attr", "") or getattr(node, "id", "")
+    return f"{type(node).__name__}:{named}({inside})"
 
 
 def _names(referents: frozenset[Referent]) -> frozenset[str]:

@@ -203,6 +203,8 @@ class Flow(Objects):
                 made = self._of_subscript(point, node)
             case ast.Call():
                 made = self._of_call(point, node)
+            case ast.Compare() if self._asks_if_over(point, node):
+                made = Made([], [Leaf(Origin.EQUAL, "next")])
             case ast.Lambda():
                 made = Made([], [Leaf(Origin.EQUAL, "lambda")])
             case _:
@@ -211,6 +213,19 @@ class Flow(Objects):
                 loaders = isinstance(node, COMPREHENSIONS)
                 made = Made([it for it in parts if not (loaders and self._is_loader(it))])
         return made
+
+    def _asks_if_over(self, point: Point, node: ast.Compare) -> bool:
+        """Whether it asks if ``next(batches, None)`` gave None: where the batches of a loader end."""
+        none = [getattr(it, "value", node) is None for it in node.comparators]
+        ends = (
+            [it for it in self.ends(point.at(node.left)) if isinstance(it.node, ast.Call)]
+            if all(none)
+            else []
+        )
+        return bool(ends) and all(
+            "builtins.next" in self.called(it) and self._is_loader(it.at(it.node.args[0]))  # type: ignore[union-attr]
+            for it in ends
+        )
 
     def _of_variable(self, point: Point, node: ast.Name) -> Made:
         copies = self.copies(point)
@@ -253,7 +268,11 @@ class Flow(Objects):
         made = Made([*copies, *self._choices(point, node), *self._choices_elsewhere(point, copies)])
         own_types = self.types(point.at(node.value))
         of_own = any(isinstance(it, Entity) for it in own_types)
-        if not copies and of_own:
+        if not copies and node.attr in self.buffers(
+            point.at(node.value)
+        ):  # which wrapping sends to all ranks
+            made.leaves.append(Leaf(Origin.EQUAL, node.attr))
+        elif not copies and of_own:
             made.leaves.append(Leaf(Origin.UNKNOWN, ast.unparse(node)))
         elif not copies:
             made.parts.append(point.at(node.value))

@@ -31,6 +31,7 @@ class Origin(Enum):
 
 _MOVED = {
     "torch.distributed.distributed_c10d": "torch.distributed",
+    "torch.nn.parameter": "torch.nn",
     "torch.nn.parallel.distributed": "torch.nn.parallel",
     "torch.utils.data.distributed": "torch.utils.data",
     "torch.utils.data.dataloader": "torch.utils.data",
@@ -50,6 +51,14 @@ _MOVED = {
     "ignite.distributed.utils": "ignite.distributed",
     "tqdm.auto": "tqdm",
     "tqdm.std": "tqdm",
+    "pathlib.PosixPath": "pathlib.Path",
+    **{
+        f"pathlib.Path.{name}": "pathlib.Path"
+        for name in (
+            *("joinpath", "with_suffix", "with_name", "with_stem", "resolve", "absolute", "expanduser"),
+            *("parent", "home", "cwd"),
+        )
+    },
 }
 
 
@@ -97,7 +106,7 @@ lightning.Trainer.current_epoch lightning.Trainer.global_step lightning.Fabric.w
 lightning.LightningModule.current_epoch lightning.LightningModule.global_step
 ignite.distributed.get_world_size ray.train.get_context.get_world_size horovod.torch.size
 argparse.ArgumentParser.parse_args sys.argv accelerate.Accelerator.wait_for_everyone
-transformers.Trainer torch.compile
+transformers.Trainer torch.compile torch.nn.Parameter
 """
 _REDUCED = """
 torch.distributed.nn.all_reduce torch.distributed.nn.functional.all_reduce

@@ -12,7 +12,16 @@ from ddpdoctor.program import known
 from ddpdoctor.program.calls import PARTIAL
 from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.containers import Containers
-from ddpdoctor.program.files import FUNCTIONS, File, Function, argument, dotted, is_static, returned
+from ddpdoctor.program.files import (
+    FUNCTIONS,
+    File,
+    Function,
+    argument,
+    dotted,
+    is_static,
+    name_called,
+    returned,
+)
 from ddpdoctor.program.index import Entity, Point, Referent, scope_of
 
 MOST_POINTS = 6000
@@ -233,6 +242,16 @@ class Objects(Containers):
                 referents = self.referents(Point(base, entity.file))
                 found += [it for it in referents if isinstance(it, Entity) and it not in found]
         return [it for it in found if isinstance(it.node, ast.ClassDef)]
+
+    def buffers(self, owner: Point) -> frozenset[str]:
+        """The buffers that the classes of a module register."""
+        types = [it for it in self.types(owner) if isinstance(it, Entity)]
+        return frozenset().union(*(self._registered(of) for it in types for of in self.family(it)))
+
+    def _registered(self, of_class: Entity) -> frozenset[str]:
+        calls = (it for it in ast.walk(of_class.node) if isinstance(it, ast.Call))
+        given = (it.args[0] for it in calls if name_called(it) == "register_buffer" and it.args)
+        return frozenset(str(it.value) for it in given if isinstance(it, ast.Constant))
 
     def library_bases(self, of_class: Entity) -> set[str]:
         """The classes of libraries that a class derives from."""

@@ -13,13 +13,14 @@ from ddpdoctor.program.calls import MOST_CALLS
 from ddpdoctor.program.expressions import Condition, Expression
 from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File
 from ddpdoctor.program.index import Context, Entity, Point
+from ddpdoctor.program.known import Origin
 from ddpdoctor.program.program import Program
 
 _MOST = 20
 """Ways that are followed to one line."""
 _Frame: TypeAlias = tuple[File, ast.expr]
 """A call, or what is looked for, in its file."""
-_DECIDE = (ast.BoolOp, ast.IfExp, ast.Lambda, ast.ExceptHandler, ast.match_case, *COMPREHENSIONS)
+_DECIDE = (ast.BoolOp, ast.IfExp, ast.Lambda, ast.Match, *COMPREHENSIONS)
 """What decides whether an expression inside is evaluated, and is no statement with a condition."""
 _HARMLESS = ("torch.", "functools.", "builtins.", "contextlib.", "typing.")
 """Where decorators come from that call what they are given as it stands."""
@@ -47,7 +48,7 @@ def ways_to(call: Expression) -> list[Way]:
 def _ways(program: Program, file: File, node: ast.expr, inner: tuple[_Frame, ...]) -> Iterator[Way]:
     frames = (*inner, (file, node))
     scope = file.function_at(node.lineno)
-    plain = not any(isinstance(it, _DECIDE) for it in _inside(file, node, scope))
+    plain = not any(_decides(program, file, it) for it in _inside(file, node, scope))
     if isinstance(scope, ast.Module):
         yield _way(program, frames, plain)
         return
@@ -86,6 +87,12 @@ def _inside(file: File, node: ast.AST, scope: ast.AST) -> Iterator[ast.AST]:
         if around is scope or isinstance(around, FUNCTIONS):
             return
         yield around
+
+
+def _decides(program: Program, file: File, node: ast.AST) -> bool:
+    if isinstance(node, ast.Match):
+        return not Expression(program, file, node.subject).origins.only(Origin.ENVIRONMENT)
+    return isinstance(node, _DECIDE)
 
 
 def _calls_of_decorated(program: Program, file: File, decorator: ast.expr) -> Iterator[_Frame]:

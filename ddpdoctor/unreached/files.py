@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Condition, Expression, Origin
@@ -12,18 +13,50 @@ from ddpdoctor.program.ways import Way
 from ddpdoctor.unreached.lines import Sight, UnreachedLines
 from ddpdoctor.unreached.ranks import SIZE, ranks_where, who
 
-CHECKPOINTS: Mapping[str, tuple[int, str]] = {"torch.save": (1, "f")}
+_OBJECT = (None, "")
+"""The path is the object whose method it is."""
+CHECKPOINTS: Mapping[str, tuple[int | None, str]] = {
+    "torch.save": (1, "f"),
+    "torch.jit.save": (1, "f"),
+    "safetensors.torch.save_file": (1, "filename"),
+}
 """What writes a checkpoint, with the argument that is its path."""
-FILES: Mapping[str, tuple[int, str]] = {
+FILES: Mapping[str, tuple[int | None, str]] = {
     "builtins.open": (0, "file"),
+    "io.open": (0, "file"),
+    "gzip.open": (0, "filename"),
     "numpy.save": (0, "file"),
     "numpy.savez": (0, "file"),
+    "numpy.savez_compressed": (0, "file"),
     "numpy.savetxt": (0, "fname"),
     "shutil.rmtree": (0, "path"),
+    "shutil.copyfile": (1, "dst"),
+    "joblib.dump": (1, "filename"),
+    "pandas.DataFrame.to_csv": (0, "path_or_buf"),
+    "pathlib.Path.open": _OBJECT,
+    "pathlib.Path.write_text": _OBJECT,
+    "pathlib.Path.write_bytes": _OBJECT,
 }
 """What writes or removes a file that is no checkpoint."""
-_LOADS: Mapping[str, tuple[int, str]] = {"torch.load": (0, "f"), "numpy.load": (0, "file")}
-_FOR_ALL = frozenset({Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT, Origin.OWN_DATA, Origin.FILES})
+_WRITES = {**CHECKPOINTS, **{name: at for name, at in FILES.items() if name != "shutil.rmtree"}}
+_OPENS = {"builtins.open": 1, "io.open": 1, "gzip.open": 1, "pathlib.Path.open": 0}
+"""What writes only in some modes, with the position of the mode."""
+_LOADS: Mapping[str, tuple[int | None, str]] = {
+    "torch.load": (0, "f"),
+    "torch.jit.load": (0, "f"),
+    "safetensors.torch.load_file": (0, "filename"),
+    "numpy.load": (0, "file"),
+    "numpy.loadtxt": (0, "fname"),
+    "joblib.load": (0, "filename"),
+    "pandas.read_csv": (0, "filepath_or_buffer"),
+    "builtins.open": (0, "file"),
+    "io.open": (0, "file"),
+    "gzip.open": (0, "filename"),
+    "pathlib.Path.open": _OBJECT,
+    "pathlib.Path.read_text": _OBJECT,
+    "pathlib.Path.read_bytes": _OBJECT,
+}
+_FOR_ALL = frozenset(Origin) - {Origin.RANK, Origin.UNKNOWN}
 """What conditions of lines that every rank may reach are made of."""
 _OF_PYTHON = ("time.", "os.", "shutil.", "logging.", "sys.")
 """Of whose functions none waits for other ranks."""
@@ -39,7 +72,7 @@ def files_written_by_all(lines: UnreachedLines) -> Iterator[Sight]:
     return _written_by_all(lines, FILES)
 
 
-def _written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int, str]]) -> Iterator[Sight]:
+def _written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int | None, str]]) -> Iterator[Sight]:
     """The unreached calls by which every rank writes the same path, where nothing keeps a rank from it."""
     if not lines.is_distributed:
         return
@@ -54,16 +87,26 @@ def _written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int, str]])
             yield Sight(call.where, {"path": path.text, "what": call.function_text}, (*calls, *tests))
 
 
-def _path_of(call: Expression, names: Mapping[str, tuple[int, str]]) -> Expression | None:
-    return next((call.argument(*names[it]) for it in call.called if it in names), None)
+def _path_of(call: Expression, names: Mapping[str, tuple[int | None, str]]) -> Expression | None:
+    row = next((names[it] for it in call.called if it in names), None)
+    return None if row is None else call.owner if row is _OBJECT else call.argument(*row)
 
 
 def _writes(call: Expression) -> bool:
     """Whether it empties a file, where it opens one."""
-    if "builtins.open" not in call.called:
-        return True
-    mode = call.argument(1, "mode")
-    return mode is not None and isinstance(mode.node, ast.Constant) and str(mode.node.value)[:1] in "wx"
+    return not (called := call.called & _OPENS.keys()) or _mode(call, called)[:1] in ("w", "x")
+
+
+def _mode(call: Expression, called: frozenset[str]) -> str:
+    """In which mode it opens a file; ``?`` where that is not written there."""
+    mode = call.argument(_OPENS[next(iter(called))], "mode")
+    if mode is None:
+        return "r"
+    return str(mode.node.value) if isinstance(mode.node, ast.Constant) else "?"
+
+
+def _reads(call: Expression) -> bool:
+    return not (called := call.called & _OPENS.keys()) or _mode(call, called)[:1] == "r"
 
 
 def _is_for_all(lines: UnreachedLines, way: Way) -> bool:
@@ -84,7 +127,7 @@ def _is_equal(condition: Condition) -> bool:
 def _lets_all_in(context: Expression) -> bool:
     """Whether a context manager is none of those by which ranks take turns."""
     return bool(context.called) and all(
-        it.startswith("torch.") or it in ("builtins.open", "contextlib.suppress", "contextlib.nullcontext")
+        it.startswith(("torch.", "contextlib.suppress", "contextlib.nullcontext")) or it in _OPENS
         for it in context.called
     )
 
@@ -94,9 +137,10 @@ def _lets_all_in(context: Expression) -> bool:
 
 def read_at_once(lines: UnreachedLines) -> Iterator[Sight]:
     """The unreached reads of what another rank writes in the same function, or in those that it calls, before it."""
-    writes = [(it, way) for it in lines.calls(CHECKPOINTS) for way in lines.ways(it)]
+    calls = [it for it in lines.calls(_WRITES) if _writes(it)]
+    writes = [(it, way) for it in calls for way in lines.ways(it)]
     writes = [(it, way) for it, way in writes if any(condition.by_rank for condition in way.conditions)]
-    for read in lines.calls(_LOADS) if writes else ():
+    for read in filter(_reads, lines.calls(_LOADS) if writes else ()):
         for way in lines.ways(read):
             for write, written in writes:
                 if (race := _race(lines, (write, written), (read, way))) is not None:
@@ -106,7 +150,7 @@ def read_at_once(lines: UnreachedLines) -> Iterator[Sight]:
 def _race(lines: UnreachedLines, write: tuple[Expression, Way], read: tuple[Expression, Way]) -> Sight | None:
     guard = next(it for it in write[1].conditions if it.by_rank)
     writers = ranks_where(guard)
-    if writers is None or any(it.by_rank for it in read[1].conditions) or not _same_path(write[0], read[0]):
+    if writers is None or any(it.by_rank for it in read[1].conditions) or not _same_path(write, read):
         return None
     for depth, first in enumerate(write[1].lines):
         for inner, last in enumerate(read[1].lines):
@@ -152,18 +196,7 @@ def _may_wait(lines: UnreachedLines, path: str, between: range | None, home: Whe
     return False
 
 
-def _same_path(write: Expression, read: Expression) -> bool:
-    first, second = _path_of(write, CHECKPOINTS), _path_of(read, _LOADS)
-    texts = [_texts(it) for it in (first, second) if it is not None]
-    return len(texts) == 2 and bool(texts[0] & texts[1])
-
-
-def _texts(path: Expression) -> set[str]:
-    """What a path is, as far as it is written somewhere, or the very value it is a copy of."""
-    return {
-        repr(it.node.value)
-        if isinstance(it.node, ast.Constant)
-        else f"{it.file.path}:{it.node.lineno}:{it.text}"
-        for it in path.values
-        if it is not None
-    }
+def _same_path(write: tuple[Expression, Way], read: tuple[Expression, Way]) -> bool:
+    written = _path_of(replace(write[0], context=write[1].context), _WRITES)
+    loaded = _path_of(replace(read[0], context=read[1].context), _LOADS)
+    return written is not None and loaded is not None and written.identity == loaded.identity != ""

@@ -13,7 +13,7 @@ from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Pas
 from ddpdoctor.check import Kind as Subject
 from ddpdoctor.program import Condition, Expression, Origin, Program, Source
 from ddpdoctor.program.files import name_called
-from ddpdoctor.program.index import Context
+from ddpdoctor.program.index import Context, Origins
 from ddpdoctor.program.known import GENERATORS, LOADERS, SEEDS, gathers
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
@@ -165,10 +165,13 @@ class UnreachedLines:
         )
 
     def calls(
-        self, names: Collection[str], other: Callable[[str], bool] = lambda _: False
+        self, names: Collection[str], other: Callable[[str], bool] = lambda _: False, *, ends: str = ""
     ) -> Iterator[Expression]:
-        """The calls of functions with these qualified names, or of which ``other`` is true."""
+        """The calls of functions with these qualified names; or of which ``other`` is true, and whose names end so."""
         last = {name.rpartition(".")[2] for name in names}
+        if ends:
+            called = {name_called(it) for file in self.program.files.values() for it in file.calls}
+            last |= {it for it in called if it.endswith(ends)}
         yield from (
             it for it in self._named(last) if not it.called.isdisjoint(names) or any(map(other, it.called))
         )
@@ -292,21 +295,29 @@ class UnreachedLines:
         by_rank = kinds <= {Origin.RANK, Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT}
         own = (
             (Origin.CLOCK, True),
-            (Origin.RANDOM, not self._seeds_alike),
+            (Origin.RANDOM, self._draws_apart(origins)),
             (Origin.OWN_DATA, self._is_of_shards(value)),
         )
         found = (origin for origin, differs in own if differs and origin in kinds and not by_rank)
         origin = next(found, Origin.RANK if Origin.RANK in kinds else None)
         return origins.of(origin) if origin else None
 
+    def _draws_apart(self, origins: Origins) -> bool:
+        """Whether ranks draw other random numbers: torch begins with one seed everywhere, Python and numpy do not."""
+        drawn = [it.name for it in origins.sources if it.origin is Origin.RANDOM]
+        return any(self.seeds_apart if it.startswith("torch.") else not self._seeds_alike(it) for it in drawn)
+
+    def _seeds_alike(self, name: str) -> bool:
+        """Whether the program seeds what draws by what may be equal on all ranks."""
+        own = [it for it in (*SEEDS, *GENERATORS) if name.partition(".")[0] == it.partition(".")[0]]
+        seeds = [*self.calls(own), *self._named({"set_seed", "seed_everything"})] if own else []
+        return any(not it.arguments or any(not each.origins.differs for each in it.arguments) for it in seeds)
+
     @cached_property
-    def _seeds_alike(self) -> bool:
-        """Whether the program seeds anything by what may be equal on all ranks."""
-        last = {name.rpartition(".")[2] for name in (*SEEDS, *GENERATORS)} | {"set_seed", "seed_everything"}
-        return any(
-            not given.arguments or any(not it.origins.differs for it in given.arguments)
-            for given in self._named(last)
-        )
+    def broadcasts_buffers(self) -> bool:
+        """Whether forwards of wrapped models send the buffers of rank 0."""
+        given = [it.argument(None, "broadcast_buffers") for it in self.calls((DDP,))]
+        return any(it is None or getattr(it.node, "value", None) is not False for it in given)
 
     @cached_property
     def seeds_apart(self) -> bool:

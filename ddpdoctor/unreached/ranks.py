@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 from typing import Any
 
 from ddpdoctor.program import Condition, Expression, Origin
-from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.expressions import Undecided
 from ddpdoctor.program.index import Point
 from ddpdoctor.program.known import is_size, number_on
+from ddpdoctor.program.trial import Trial
 from ddpdoctor.text import ranks_phrase
 
 SIZE = 4
 """Ranks of the job that is tried."""
-_MOST_STEPS = 40
-_CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
 
 
 def ranks_where(condition: Condition) -> frozenset[int] | None:
@@ -39,47 +36,21 @@ def who(ranks: frozenset[int] | None) -> str:
     return f"only {ranks_phrase(ranks)}" if len(ranks) == 1 else "only some ranks"
 
 
-def _on(rank: int, expression: Expression, steps: int = 0) -> Any:
+def _on(rank: int, expression: Expression) -> Any:
     """What an expression is on a rank.
 
     Raises:
         Undecided: that does not follow from the rank alone.
     """
-    if steps > _MOST_STEPS:
-        raise Undecided
-    return expression.value(lambda part: _of_part(part, rank, steps + 1))
+    flow = expression.program.flow
 
+    def known(point: Point) -> int | None:
+        made = flow.made_of(point) if not flow.copies(point) else None
+        leaves = made.leaves if made is not None and not made.parts else []
+        numbers = [number_on(it.name, rank, SIZE) for it in leaves if it.origin is Origin.RANK]
+        return next(iter(numbers or [SIZE for it in leaves if is_size(it.name)]), None)
 
-def _of_part(part: Expression, rank: int, steps: int) -> Any:
-    if part.is_call and not part.called.isdisjoint(_CONVERTS) and len(part.arguments) == 1:
-        return _on(rank, part.arguments[0], steps)
-    return _of_point(part, part.point, rank, steps)[0]
-
-
-def _of_point(part: Expression, point: Point, rank: int, steps: int) -> tuple[Any, bool]:
-    """What a value is that has one definition, apart from constants, which hold in a single process; and whether it is
-    a constant."""
-    node, flow = point.node, part.program.flow
-    if steps > _MOST_STEPS or (isinstance(node, Definition) and node.how is How.CHANGED):
-        raise Undecided
-    if isinstance(node, ast.Constant):
-        return node.value, True
-    copies = flow.copies(point)
-    found = [_of_copy(part, it, rank, steps + 1) for it in copies]
-    made = flow.made_of(point) if not copies else None
-    if made is not None and not made.parts:
-        found += [(number_on(it.name, rank, SIZE), False) for it in made.leaves if it.origin is Origin.RANK]
-        found += [(SIZE, False) for it in made.leaves if is_size(it.name)]
-    others = [value for value, constant in found if not constant] or [value for value, _ in found]
-    if not others or any(it != others[0] for it in others):
-        raise Undecided
-    return others[0], all(constant for _, constant in found)
-
-
-def _of_copy(part: Expression, copy: Point, rank: int, steps: int) -> tuple[Any, bool]:
-    if not isinstance(copy.node, ast.expr) or isinstance(copy.node, ast.Constant):
-        return _of_point(part, copy, rank, steps)
-    return _on(rank, Expression(part.program, copy.file, copy.node, copy.context), steps), False
+    return Trial(known).value(expression)
 
 
 def is_shut(condition: Condition) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ddpdoctor.model import Evidence
 from ddpdoctor.program import Expression, Origin, Source
 from ddpdoctor.program.known import is_schedule
-from ddpdoctor.unreached.lines import Sight, UnreachedLines, path_of
+from ddpdoctor.unreached.lines import DDP, Sight, UnreachedLines, path_of
 
 _OF_ALL_HOSTS = ("torch.distributed.get_rank", "os.environ['RANK']", "os.environ['SLURM_PROCID']")
 """What gives the number of a rank among those of all hosts."""
@@ -21,7 +21,7 @@ def left_out(lines: UnreachedLines) -> Iterator[Sight]:
     reads = _keys_read(lines) if loads else None
     for save in lines.calls(("torch.save",)) if reads is not None else ():
         value = save.argument(0, "obj")
-        parts = dict(_parts(value)) if value is not None else {}
+        parts = {str(key): it for key, it in (value.contents if value else ()) if key is not None}
         known = [it for it in parts if it in reads]  # type: ignore[operator]
         counts = [it for it in known if not _is_state(parts[it]) and _is_number(parts[it])]
         if not counts or not any(map(_is_state, (parts[it] for it in known))):
@@ -31,15 +31,6 @@ def left_out(lines: UnreachedLines) -> Iterator[Sight]:
                 read = ", ".join(known)
                 evidence = (Evidence(f"saved here; read are {read}", where=part.where),)
                 yield Sight(loads[0].where, {"key": repr(key)}, evidence)
-
-
-def _parts(value: Expression) -> Iterator[tuple[str, Expression]]:
-    """The values of the dictionary that is saved, by key."""
-    for end in value.values:
-        if end is not None and isinstance(end.node, ast.Dict):
-            for key, part in zip(end.node.keys, end.node.values, strict=True):
-                if isinstance(key, ast.Constant):
-                    yield str(key.value), end.inner(part)
 
 
 def _is_state(value: Expression) -> bool:
@@ -86,8 +77,7 @@ def _sources(lines: UnreachedLines, path: str, node: ast.expr) -> tuple[Source, 
 
 def devices_by_rank(lines: UnreachedLines) -> Iterator[Sight]:
     """The unreached calls that choose a GPU by the global rank."""
-    for call in lines.calls(("torch.cuda.set_device", "torch.device")):
-        number = call.argument(1, "index") or call.argument(0, "device")
+    for call, number in _devices(lines):
         if number is None or not lines.ways(call):
             continue
         sources = number.origins.sources
@@ -95,3 +85,16 @@ def devices_by_rank(lines: UnreachedLines) -> Iterator[Sight]:
         divided = any(isinstance(getattr(it.node, "op", None), ast.Mod) for it in number.made_of())
         if ranks and not divided and all(it.name in _OF_ALL_HOSTS for it in ranks):
             yield Sight(call.where, {"name": ranks[0].name}, path_of(ranks[0], call.where), certain=False)
+
+
+def _devices(lines: UnreachedLines) -> Iterator[tuple[Expression, Expression | None]]:
+    """The calls that place something, each with the device."""
+    for call in lines.calls(("torch.cuda.set_device", "torch.device")):
+        yield call, call.argument(1, "index") or call.argument(0, "device")
+    for call in lines.calls((DDP,)):
+        for _, it in getattr(call.argument(1, "device_ids"), "contents", ()):
+            yield call, it
+    for call in lines.calls_of_methods(("to", "cuda")):
+        given = call.argument(0, "device")
+        if given is not None and not any("torch.device" in it.called for it in given.made_of()):
+            yield call, given

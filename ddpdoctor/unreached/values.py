@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ddpdoctor.model import Evidence, Where
@@ -16,10 +16,33 @@ from ddpdoctor.unreached.lines import BECAUSE, DDP, Sight, UnreachedLines, path_
 
 _DRAWN = ("normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_")
 """Methods of tensors that fill them with random numbers."""
-_SET = ("copy_", "add_", "mul_", "lerp_", "fill_", "zero_", "sub_", "div_", *_DRAWN)
+_SET = (
+    "copy_",
+    "add_",
+    "mul_",
+    "lerp_",
+    "fill_",
+    "zero_",
+    "sub_",
+    "div_",
+    "addcmul_",
+    "index_copy_",
+    *_DRAWN,
+)
+_INITS = "torch.nn.init."
+_FILL = ("zeros_", "ones_", "constant_", "eye_", "dirac_")
+"""Functions of torch.nn.init that draw nothing."""
 _OF_LAYERS = ("weight", "bias")
 """The parameters of torch's own layers."""
-_SHOWS = ("builtins.print", "json.dump", "logging.info", "wandb.log", "mlflow.log_metric")
+_ALL = ("parameters", "named_parameters")
+"""Methods that give the parameters of a module."""
+_SHOWN = "torch.utils.tensorboard.SummaryWriter."
+_SHOWS = (
+    *("builtins.print", "json.dump", "wandb.log", "mlflow.log_metric", "tqdm.write", "builtins.open.write"),
+    *(f"logging.{it}{level}" for it in ("", "getLogger.") for level in ("info", "warning", "debug", "log")),
+    *(f"{_SHOWN}{it}" for it in ("add_scalar", "add_scalars")),
+    "pathlib.Path.write_text",
+)
 _PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
 _NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 
@@ -30,18 +53,43 @@ def weights_set_apart(unreached: UnreachedLines) -> Iterator[Sight]:
     yield from _loaded_by_some(unreached)
 
 
+@dataclass(frozen=True)
+class _Change:
+    """A line that sets a tensor to something else."""
+
+    at: Expression
+    tensor: Expression
+    values: tuple[Expression, ...]
+    draws: bool = False
+
+
+def _changes(unreached: UnreachedLines) -> Iterator[_Change]:
+    for call in unreached.calls_of_methods(_SET):
+        if call.owner is not None:
+            yield _Change(call, call.owner, tuple(call.arguments), call.method in _DRAWN)
+    for call in unreached.calls((), lambda name: name.startswith(_INITS), ends="_"):
+        given = call.argument(0, "tensor")
+        if given is not None:
+            yield _Change(call, given, tuple(call.arguments[1:]), call.method not in _FILL)
+    for target, value in unreached.program.assigned():
+        node = target.node
+        if isinstance(node, ast.Subscript):
+            yield _Change(target, target.inner(node.value), (value, target.inner(node.slice)))
+        elif target.is_attribute("data"):
+            yield _Change(target, target, (value,))
+
+
 def _changed_apart(unreached: UnreachedLines) -> Iterator[Sight]:
     """Parameters of wrapped models that each rank sets to something else, and that nothing sends afterwards."""
-    for call in unreached.calls_of_methods(_SET) if unreached.is_wrapped else ():
-        owner = call.owner
-        if owner is None or not _is_parameter(owner) or _is_sent(unreached, call):
+    for change in _changes(unreached) if unreached.is_wrapped else ():
+        if not _is_parameter(unreached, change.tensor) or _is_sent(unreached, change.at):
             continue
-        for way in unreached.ways(call):
-            if not _is_after_wrap(unreached, owner, way):
+        for way in unreached.ways(change.at):
+            if not _is_after_wrap(unreached, change.tensor, way):
                 continue
-            if (found := _differs(unreached, call, way)) is not None:
+            if (found := _differs(unreached, change, way)) is not None:
                 why, evidence = found
-                yield Sight(call.where, {"what": owner.text, "why": why}, evidence)
+                yield Sight(change.at.where, {"what": change.tensor.text, "why": why}, evidence)
 
 
 def _loaded_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
@@ -75,6 +123,7 @@ def _is_trained_after(unreached: UnreachedLines, way: Way) -> bool:
 
 def set_apart(unreached: UnreachedLines) -> Iterator[Sight]:
     """Settings of optimizers, as ``group["lr"]``, that each rank changes by values of its own."""
+    yield from _rates_by_own_loss(unreached)
     for target, value in unreached.program.assigned() if unreached.is_wrapped else ():
         node = target.node
         if not (isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant)):
@@ -95,14 +144,20 @@ def set_apart(unreached: UnreachedLines) -> Iterator[Sight]:
             yield Sight(target.where, {"what": str(node.slice.value), "why": why}, evidence)
 
 
-def _differs(
-    unreached: UnreachedLines, call: Expression, way: Way
-) -> tuple[str, tuple[Evidence, ...]] | None:
-    for value in call.arguments:
+def _rates_by_own_loss(unreached: UnreachedLines) -> Iterator[Sight]:
+    """Steps of ReduceLROnPlateau by a loss of training that each rank has of its own."""
+    for value, at in _plateaus(unreached) if unreached.is_wrapped else ():
         source = unreached.own_source(value)
+        if source is not None and source.origin is Origin.OWN_DATA and not _is_evaluated(unreached, value):
+            yield Sight(at, {"what": "lr", "why": BECAUSE[source.origin]}, path_of(source, at))
+
+
+def _differs(unreached: UnreachedLines, change: _Change, way: Way) -> tuple[str, tuple[Evidence, ...]] | None:
+    for value in change.values:
+        source = unreached.own_source(replace(value, context=way.context))
         if source is not None:
-            return BECAUSE[source.origin], path_of(source, call.where)
-    if call.method in _DRAWN and unreached.seeds_apart:
+            return BECAUSE[source.origin], path_of(source, change.at.where)
+    if change.draws and unreached.seeds_apart:
         return "random numbers, which each rank draws from its own seed", ()
     if decision := unreached.decided_by([Origin.RANK, Origin.OWN_DATA], way.conditions):
         because = BECAUSE[decision.source.origin]
@@ -110,14 +165,26 @@ def _differs(
     return None
 
 
-def _is_parameter(owner: Expression) -> bool:
-    """Whether it is a parameter of one of torch's layers, or what ``.data`` gives of it."""
-    node = owner.node
+def _is_parameter(unreached: UnreachedLines, tensor: Expression) -> bool:
+    """Whether it is a parameter of a module, a buffer that no forward sends, or what ``.data`` gives of one."""
+    node = tensor.node
     if isinstance(node, ast.Attribute) and node.attr == "data":
-        return _is_parameter(owner.inner(node.value))
-    if not isinstance(node, ast.Attribute) or node.attr not in _OF_LAYERS:
+        return _is_parameter(unreached, tensor.inner(node.value))
+    if (over := tensor.turns_of) is not None:
+        return over.method in _ALL and over.owner is not None and _is_trained(over.owner)
+    if not isinstance(node, ast.Attribute):
         return False
-    return any(it.startswith("torch.nn.") for it in owner.inner(node.value).classes)
+    if any("torch.nn.Parameter" in it.called for it in tensor.values if it is not None):
+        return True
+    owner = tensor.inner(node.value)
+    if node.attr in _OF_LAYERS and any(it.startswith("torch.nn.") for it in owner.classes):
+        return True
+    return not unreached.broadcasts_buffers and node.attr in owner.buffers
+
+
+def _is_trained(module: Expression) -> bool:
+    """Whether it is a wrapped module, or what one is made of, and no copy of it."""
+    return _is_wrapped(module) or module.program.is_given_to(module, (DDP,), "module")
 
 
 def _is_sent(unreached: UnreachedLines, call: Expression) -> bool:
@@ -161,9 +228,7 @@ def _shown(unreached: UnreachedLines) -> _Used:
 
 
 def _decides(unreached: UnreachedLines) -> _Used:
-    for call in unreached.calls_of_methods(("step",)):
-        if call.owner is not None and _PLATEAU in call.owner.classes and unreached.ways(call):
-            yield from ((value, call.where) for value in call.arguments[:1])
+    yield from _plateaus(unreached)
     for call in unreached.calls(CHECKPOINTS):
         for condition in (it for way in unreached.ways(call) for it in way.conditions if not it.by_rank):
             yield from ((part, condition.at) for part in condition.test.parts())
@@ -172,6 +237,12 @@ def _decides(unreached: UnreachedLines) -> _Used:
         for test in (Expression(unreached.program, file, it) for it in tests):
             if unreached.is_unreached(test.where) and _has_rank(test):
                 yield from ((part, test.where) for part in test.parts())
+
+
+def _plateaus(unreached: UnreachedLines) -> _Used:
+    for call in unreached.calls_of_methods(("step",)):
+        if call.owner is not None and _PLATEAU in call.owner.classes and unreached.ways(call):
+            yield from ((value, call.where) for value in call.arguments[:1])
 
 
 def _has_rank(test: Expression) -> bool:

@@ -1,0 +1,62 @@
+"""What an expression is where some of the values that it comes from are tried with numbers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ddpdoctor.program.chains import Definition, How
+from ddpdoctor.program.expressions import Expression, Undecided
+from ddpdoctor.program.index import Point
+
+_MOST_STEPS = 40
+_CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One number for each value that is tried.
+
+    Args:
+        known: what a value is, also of one that has no copies; None of one that follows from others, or not at all.
+    """
+
+    known: Callable[[Point], Any]
+
+    def value(self, expression: Expression, steps: int = 0) -> Any:
+        """What an expression is.
+
+        Raises:
+            Undecided: that does not follow from what is tried.
+        """
+        if steps > _MOST_STEPS:
+            raise Undecided
+        return expression.value(lambda part: self._of_part(part, steps + 1))
+
+    def _of_part(self, part: Expression, steps: int) -> Any:
+        if part.is_call and not part.called.isdisjoint(_CONVERTS) and len(part.arguments) == 1:
+            return self.value(part.arguments[0], steps)
+        return self._of_point(part, part.point, steps)[0]
+
+    def _of_point(self, part: Expression, point: Point, steps: int) -> tuple[Any, bool]:
+        """What a value is that has one definition, apart from constants, which hold in a single process; and whether
+        it is a constant."""
+        node = point.node
+        if isinstance(node, ast.Constant):
+            return node.value, True
+        if steps <= _MOST_STEPS and (tried := self.known(point)) is not None:
+            return tried, False
+        if steps > _MOST_STEPS or (isinstance(node, Definition) and node.how is How.CHANGED):
+            raise Undecided
+        found = [self._of_copy(part, it, steps + 1) for it in part.program.flow.copies(point)]
+        others = [value for value, constant in found if not constant] or [value for value, _ in found]
+        if not others or any(it != others[0] for it in others):
+            raise Undecided
+        return others[0], all(constant for _, constant in found)
+
+    def _of_copy(self, part: Expression, copy: Point, steps: int) -> tuple[Any, bool]:
+        if not isinstance(copy.node, ast.expr) or isinstance(copy.node, ast.Constant):
+            return self._of_point(part, copy, steps)
+        return self.value(Expression(part.program, copy.file, copy.node, copy.context), steps), False
