@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING, BinaryIO, TextIO, TypeVar, cast
 
 from ddpdoctor.text import shorten
@@ -34,19 +36,23 @@ class Progress:
         self.is_live = terminal and not quiet
         """Whether there is a line that is written over."""
         self._live: LiveLine | None = None
-        self._stage = ""
+        self._stage, self._began = "", time.monotonic()
+        self._lock, self._in_a_line = threading.RLock(), False
 
     def stage(self, text: str, completed: int = 0, total: int | None = None) -> None:
         """What begins now: ``examining this host``; with a bar, how much of it is done."""
-        if self._quiet or text == self._stage:
+        if self._quiet or (text == self._stage and (self._live or not self.is_live)):
             return
         self._stage = text
         if not self.is_live:
             self._print(text)
             return
-        self._live = self._live or _start_live_line(self._stream, self._has_bar)
-        shown = shorten(text, self._live.console.width - _BESIDE_THE_TEXT[self._has_bar])
-        self._live.update(self._live.task_ids[0], description=shown, completed=completed, total=total)
+        with self._lock:
+            if self._in_a_line:
+                return
+            self._live = self._live or self._start_live_line()
+            shown = shorten(text, self._live.console.width - _BESIDE_THE_TEXT[self._has_bar])
+            self._live.update(self._live.task_ids[0], description=shown, completed=completed, total=total)
 
     def _print(self, text: str) -> None:
         try:
@@ -56,55 +62,59 @@ class Progress:
 
     def hide(self) -> None:
         """Take the live line away until something new is said: what is written now is somebody else's."""
-        if self._live:
-            self._live.stop()
-            self._live = None
+        with self._lock:
+            if self._live:
+                self._live.stop()
+                self._live = None
 
     def sink(self, stream: TextIO) -> BinaryIO:
-        """Where output goes that belongs to this stream: above the live line, where both are on one terminal."""
-        return cast(BinaryIO, _Above(self)) if self.is_live and stream.isatty() else stream.buffer
+        """Where output goes that belongs to this stream; the live line makes room for it on a terminal."""
+        return cast(BinaryIO, _Sink(self, stream)) if self.is_live and stream.isatty() else stream.buffer
 
-    def write_above(self, text: str) -> None:
-        """Write whole lines above the live line."""
-        if self._live:
-            self._live.console.out(text.rstrip("\n"), highlight=False)
-        else:
-            self._stream.write(text)
-            self._stream.flush()
+    def write(self, data: bytes, stream: TextIO) -> None:
+        """Write what is somebody else's in place of the live line, which returns behind a whole line."""
+        with self._lock:
+            self.hide()
+            stream.buffer.write(data)
+            stream.buffer.flush()
+            self._in_a_line = not data.endswith(b"\n")
 
     def __enter__(self: _Self) -> _Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.live.transient = not self._has_bar
         self.hide()
 
+    def _start_live_line(self) -> LiveLine:
+        from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as LiveLine
 
-class _Above:
-    """Takes the bytes of a job's output and writes them above the live line."""
+        live = LiveLine(
+            *([BarColumn(_BAR)] if self._has_bar else [SpinnerColumn("line"), TimeElapsedColumn()]),
+            TextColumn("{task.description}", markup=False),
+            console=Console(file=self._stream),
+            transient=True,  # the line is gone when the report comes
+            redirect_stdout=False,
+            redirect_stderr=not self._has_bar,
+            get_time=time.monotonic,
+        )
+        live.add_task("", start=False)
+        live.tasks[0].start_time = self._began
+        live.start()
+        return live
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+
+class _Sink:
+    """Takes the bytes of a job's output and writes them where the live line is."""
+
+    def __init__(self, progress: Progress, stream: TextIO) -> None:
+        self._progress, self._stream = progress, stream
 
     def write(self, data: bytes) -> None:
-        self._progress.write_above(data.decode(errors="backslashreplace"))
+        self._progress.write(data, self._stream)
 
     def flush(self) -> None:
         """Nothing is held back."""
-
-
-def _start_live_line(stream: TextIO, has_bar: bool) -> LiveLine:
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as LiveLine
-
-    live = LiveLine(
-        *([BarColumn(_BAR)] if has_bar else [SpinnerColumn("line"), TimeElapsedColumn()]),
-        TextColumn("{task.description}", markup=False),
-        console=Console(file=stream),
-        transient=not has_bar,  # the line is gone when the report comes
-        redirect_stdout=False,
-        redirect_stderr=not has_bar,
-    )
-    live.add_task("")
-    live.start()
-    return live

@@ -8,9 +8,15 @@ import pytest
 from ddpdoctor.progress import Progress
 
 
-class Terminal(io.StringIO):
+class Terminal(io.TextIOWrapper):
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), write_through=True)
+
     def isatty(self) -> bool:
         return True
+
+    def getvalue(self) -> str:
+        return self.buffer.getvalue().decode()
 
 
 @pytest.fixture
@@ -73,3 +79,41 @@ def test_the_time_is_shown_beside_a_long_text(terminal, monkeypatch):
     first = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", terminal.getvalue())
     assert "0:00:00 starting many" in first
     assert all(len(line) <= 60 for line in first.split("\r"))
+
+
+def screen(written: str) -> list[str]:
+    """What is left to be read."""
+    rows, row = [""], 0
+    for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|\n|\r|[^\x1b\r\n]+", written):
+        if part == "\n":
+            row += 1
+            rows += [""] * (row == len(rows))
+        elif part == "\x1b[1A":
+            row -= 1
+        elif part in ("\r", "\x1b[2K"):
+            rows[row] = ""
+        elif not part.startswith("\x1b"):
+            rows[row] += part
+    return rows
+
+
+def test_what_a_job_prints_takes_the_place_of_the_live_line(terminal):
+    with Progress(stream=terminal) as progress:
+        out = progress.sink(terminal)
+        progress.stage("running train.py: training step 1")
+        out.write(b"epoch 0\n")
+        progress.stage("running train.py: training step 2")
+        out.write(b"epoch 1\n")
+    assert [row for row in screen(terminal.getvalue()) if row] == ["epoch 0", "epoch 1"]
+
+
+def test_the_live_line_stays_away_behind_half_a_line(terminal):
+    with Progress(stream=terminal) as progress:
+        out = progress.sink(terminal)
+        out.write(b"\r10 %")
+        progress.stage("running train.py: training step 1")
+        out.write(b"\r20 %")
+        assert terminal.getvalue() == "\r10 %\r20 %"
+        out.write(b"\n")
+        progress.stage("running train.py: training step 1")
+        assert "0:00:00" in terminal.getvalue()

@@ -27,7 +27,7 @@ def run_check(options: CheckOptions) -> int:
     earlier = _earlier(options)
     request, output = request_of(options), ReportOutput(options)
     with Progress(quiet=options.quiet) as progress:
-        report = examined(replace(request, follow=output.follow(progress.hide)), progress)
+        report = examined(replace(request, follow=output.follow(progress)), progress)
         if is_reported_elsewhere(report):
             return report.exit_status
         if earlier and options.compare:

@@ -20,6 +20,7 @@ from ddpdoctor.files import in_place_of
 from ddpdoctor.job.output_forwarding import Output, Stream
 from ddpdoctor.model import Report
 from ddpdoctor.picture import FORMATS
+from ddpdoctor.progress import Progress
 from ddpdoctor.redact import clean, quote
 from ddpdoctor.report import Format, render
 
@@ -121,13 +122,13 @@ class ReportOutput:
         self._job: Output | None = None
         self._on_stdout = next((format for format, file in self._reports if file is None), None)
 
-    def follow(self, before_first: Callable[[], object]) -> Follow:
-        """What passes the output of a job on; ``before_first`` is called before it writes anything."""
+    def follow(self, progress: Progress) -> Follow:
+        """What passes the output of a job on, beside a live line."""
 
         def begin(find: Callable[[], Iterable[Stream]]) -> Output:
             # Where a report goes to stdout for a program, nothing else may.
             out = sys.stdout if self._on_stdout in (None, Format.TERMINAL) else sys.stderr
-            self._job = Output(find, out.buffer, sys.stderr.buffer, before_first)
+            self._job = Output(find, progress.sink(out), progress.sink(sys.stderr))
             return self._job
 
         return begin

@@ -118,7 +118,7 @@ class _Watched:
             host.launch,
             folder,
             torch=host.torch_version,
-            follow=self._output.follow(self._progress.hide),
+            follow=self._output.follow(self._progress),
             if_orphaned=[self._folder.path],
             policy=policy,
         )

@@ -108,7 +108,6 @@ class Output:
         find: the files that there are by now.
         out: our stdout, or what stands in for it.
         err: our stderr.
-        before_first: is called once before anything is written, for instance to take a live line away.
     """
 
     def __init__(
@@ -116,9 +115,8 @@ class Output:
         find: Callable[[], Iterable[Stream]],
         out: BinaryIO,
         err: BinaryIO,
-        before_first: Callable[[], object] = lambda: None,
     ) -> None:
-        self._find, self._sinks, self._before_first = find, {False: out, True: err}, before_first
+        self._find, self._sinks = find, {False: out, True: err}
         self._followers: dict[Path, _Follower] = {}
         self._ends_a_line: dict[BinaryIO, bool] = {}
         self._ended = threading.Event()
@@ -165,8 +163,6 @@ class Output:
     def _write(self, sink: BinaryIO, data: bytes) -> None:
         if not data:
             return
-        if not self._ends_a_line:
-            self._before_first()
         self._ends_a_line[sink] = data.endswith(b"\n")
         with contextlib.suppress(
             OSError, ValueError

@@ -271,7 +271,13 @@ def position(step, total=200, **values):
     return Position(Step(step, loss=3.214, samples_per_second=812.3, **values), total, 75.0)
 
 
-class Terminal(io.StringIO):
+class Terminal(io.TextIOWrapper):
+    def __init__(self):
+        super().__init__(io.BytesIO(), write_through=True)
+
+    def getvalue(self):
+        return self.buffer.getvalue().decode()
+
     def isatty(self) -> bool:
         return True
 
