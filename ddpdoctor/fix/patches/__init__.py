@@ -3,8 +3,8 @@ for each that only changes arguments of a call.
 
 Where several patches may cure a finding, ``after`` names those that are tried before this one; the rest goes by name.
 ``changes`` says what a script computes otherwise once it is cured: ``samples``, those that each rank trains on, or
-``loss``, of the same batch. All else has to stay. ``tells`` says that what it changes is all of the fix, so that a
-finding shows that in place of its general words.
+``loss``, of the same batch. All else has to stay. A finding shows what its patch changes in place of its general words,
+unless the patch ``leaves_choice``: there are other ways, and the script does not tell which is meant.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Patch:
     """
     after: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    tells: bool = False
+    leaves_choice: bool = False
 
 
 def patch(
-    *cures: str, after: tuple[str, ...] = (), changes: tuple[str, ...] = (), tells: bool = False
+    *cures: str, after: tuple[str, ...] = (), changes: tuple[str, ...] = (), leaves_choice: bool = False
 ) -> Callable[[Callable[[Case], str]], Patch]:
     """Make a patch of a function; its name is that of the variable that holds it."""
-    return lambda apply: Patch(cures, apply, after, changes, tells)
+    return lambda apply: Patch(cures, apply, after, changes, leaves_choice)
 
 
 @functools.cache

@@ -105,10 +105,10 @@ def _written(source: Source, value: str) -> str:
     return f"{source.use(name)}{bracket}{rest}" if bracket else value
 
 
-map_location = patch("DD406", tells=True)(
+map_location = patch("DD406")(
     Arguments('map_location="cpu"', _at_line("torch.load"), sets=("map_location", '"cpu"'), position=1)
 )
-exist_ok = patch("DD020", tells=True)(
+exist_ok = patch("DD020")(
     Arguments(
         "exist_ok=True for the folder",
         _at_line("os.makedirs", "mkdir"),
@@ -116,13 +116,13 @@ exist_ok = patch("DD020", tells=True)(
         instead={"os.mkdir": "os.makedirs"},
     )
 )
-broadcast_buffers = patch("DD216", tells=True)(
+broadcast_buffers = patch("DD216")(
     Arguments("the wrap without broadcast_buffers", Case.wraps, removes=("broadcast_buffers",))
 )
-no_find_unused = patch("DD603", tells=True)(
+no_find_unused = patch("DD603")(
     Arguments("the wrap without find_unused_parameters", Case.wraps, removes=("find_unused_parameters",))
 )
-find_unused = patch("DD204", "DD222", after=("gather_with_gradient",))(
+find_unused = patch("DD204", "DD222", after=("gather_with_gradient",), leaves_choice=True)(
     Arguments(
         "find_unused_parameters=True",
         Case.wraps,
@@ -131,7 +131,7 @@ find_unused = patch("DD204", "DD222", after=("gather_with_gradient",))(
         removes=("static_graph",),
     )
 )
-no_reentrant = patch("DD213", tells=True)(
+no_reentrant = patch("DD213")(
     Arguments(
         "use_reentrant=False",
         _in_files("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential"),
@@ -139,7 +139,7 @@ no_reentrant = patch("DD213", tells=True)(
         over=frozenset({"True"}),
     )
 )
-group_timeout = patch("DD306")(
+group_timeout = patch("DD306", leaves_choice=True)(
     Arguments(
         "a timeout of two hours for the process group",
         _in_files(INIT),
@@ -147,7 +147,7 @@ group_timeout = patch("DD306")(
         over=_ANY,
     )
 )
-sampler_of_group = patch("DD105", tells=True, changes=("samples",))(
+sampler_of_group = patch("DD105", changes=("samples",))(
     Arguments(
         "rank and number of ranks of the process group", _at_line(SAMPLER), removes=("num_replicas", "rank")
     )

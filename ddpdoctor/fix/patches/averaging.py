@@ -24,7 +24,7 @@ _COMPRESSED = {"torch.bfloat16": "bf16_compress_hook", "torch.float16": "fp16_co
 _NAMED = (ast.Name, ast.Attribute)
 
 
-@patch("DD602", tells=True)
+@patch("DD602")
 def no_sync(case: Case) -> str:
     """``no_sync`` around the forward and the backward of all micro-batches but the last: no averages in vain."""
     source, backward = case.source, case.statement
@@ -67,7 +67,7 @@ def _counted(source: Source, loop: Node) -> tuple[str, str]:
     return (loop.target.id, source.code(loop.iter.args[0])) if is_counted else ("", "")
 
 
-@patch("DD202", tells=True)
+@patch("DD202")
 def sync_last(case: Case) -> str:
     """Average at the last micro-batch of a window alone: mend the condition of ``no_sync``, its block, or its flag."""
     source, statement = case.shown
@@ -120,7 +120,7 @@ def _swap(source: Source, around: Node, item: Node) -> None:
     source.replace_span(begin, end + 1, lines)
 
 
-@patch("DD207", tells=True, changes=("loss",))
+@patch("DD207", changes=("loss",))
 def single_backward(case: Case) -> str:
     """One backward of the sum of two losses, in place of the second."""
     source, statement = case.source, case.statement
@@ -141,7 +141,7 @@ def _term(source: Source, value: Node) -> str:
     return f"({source.code(value)})" if isinstance(value, (ast.BinOp, ast.IfExp)) else str(source.code(value))
 
 
-@patch("DD211", tells=True, changes=("loss",))
+@patch("DD211", changes=("loss",))
 def divide_sum(case: Case) -> str:
     """A division by the number of ranks behind the all_reduce."""
     source, statement = case.source, case.statement
@@ -159,7 +159,7 @@ def divide_sum(case: Case) -> str:
     return f"{name} divided by the number of ranks"
 
 
-@patch("DD217", tells=True)
+@patch("DD217")
 def unscale(case: Case) -> str:
     """``unscale_`` of the GradScaler behind the backward, or right before the clipping that the finding names."""
     source, statement = case.source, case.statement
@@ -181,7 +181,7 @@ def unscale(case: Case) -> str:
     return f"{line} before the clipping"
 
 
-@patch("DD218", tells=True)
+@patch("DD218")
 def clip_before_step(case: Case) -> str:
     """Move the clipping behind the last backward, right before the optimizer takes its step."""
     source, statement = case.source, case.statement

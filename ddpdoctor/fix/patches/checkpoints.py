@@ -19,7 +19,7 @@ _REFUSED = "Weights only load failed"
 """How torch.load begins to say it."""
 
 
-@patch("DD403", "DD407", tells=True)
+@patch("DD403", "DD407")
 def module_state(case: Case) -> str:
     """``model.module.state_dict()`` for the wrapper's own, and the same where it is loaded."""
     source = case.source
@@ -48,7 +48,7 @@ def consume_prefix(case: Case) -> str:
     return "the prefix module. taken off"
 
 
-@patch("DD304")
+@patch("DD304", leaves_choice=True)
 def plain_contents(case: Case) -> str:
     """Save the fields of objects: with ``weights_only``, ``torch.load`` reads tensors and plain values alone."""
     raised = [recording.raised for recording in case.trace.recorded.values() if recording.raised]

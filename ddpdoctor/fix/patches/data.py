@@ -18,7 +18,7 @@ from ddpdoctor.program.index import Entity
 _SAMPLERS = tuple(f"torch.utils.data.{name}" for name in ("WeightedRandomSampler", "RandomSampler"))
 
 
-@patch("DD101", tells=True, changes=("samples",))
+@patch("DD101", changes=("samples",))
 def distributed_sampler(case: Case) -> str:
     """A DistributedSampler with its shuffling for each DataLoader that the finding is about; it is told the epoch."""
     told = False
@@ -179,7 +179,7 @@ def _seed(source: Source, init: Node) -> bool:
     return bool(seeds)
 
 
-@patch("DD501")
+@patch("DD501", leaves_choice=True)
 def even_evaluation(case: Case) -> str:
     """Every world_size-th sample in place of a DistributedSampler, so that each counts once in an evaluation."""
     source, loader = case.call_at(case.loader, LOADER)
@@ -202,7 +202,7 @@ def even_evaluation(case: Case) -> str:
     return "each sample of the evaluation once"
 
 
-@patch("DD106")
+@patch("DD106", leaves_choice=True)
 def join(case: Case) -> str:
     """The loop over the uneven batches under ``model.join()``."""
     joined = []

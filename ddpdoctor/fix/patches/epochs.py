@@ -21,7 +21,7 @@ _DEPTH = 3
 _CYCLE = "itertools.cycle"
 
 
-@patch("DD103", tells=True)
+@patch("DD103")
 def set_epoch(case: Case) -> str:
     """Call ``set_epoch`` where the loop over epochs begins, or where an iterator is begun anew.
 

@@ -70,7 +70,7 @@ def _given(source: Source, case: Case) -> list[Node]:
     return given
 
 
-@patch("DD801", "DD802")
+@patch("DD801", "DD802", leaves_choice=True)
 def visible_devices(case: Case) -> str:
     """Take the assignment of CUDA_VISIBLE_DEVICES away."""
     source = case.source
@@ -129,7 +129,7 @@ def _leave_gpu_0(source: Source) -> None:
             source.replace(given, f"[{source.use('torch.cuda')}.current_device()]")
 
 
-@patch("DD310", tells=True)
+@patch("DD310")
 def destroy_process_group(case: Case) -> str:
     """``destroy_process_group`` at the end of the block that trains."""
     source, statement = case.source, case.statement

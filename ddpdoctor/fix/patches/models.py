@@ -92,6 +92,8 @@ def _is_parameter(source: Source, value: Node) -> bool:
 @patch("DD205", "DD206")
 def wrap_after_change(case: Case) -> str:
     """Wrap after the last statement that changes the model before its optimizer is made."""
+    if case.calls("register_comm_hook"):
+        raise CannotPatch("a communication hook keeps the ranks apart, wherever the model is wrapped")
     moved = [name for source, call in case.wraps() if (name := _move(source, call))]
     if not moved:
         raise CannotPatch("nothing changes the model between its wrap and its optimizer")
@@ -128,7 +130,7 @@ def _changes(source: Source, wrap: Node, name: str) -> list[Node]:
     return behind[:last]
 
 
-@patch("DD223")
+@patch("DD223", leaves_choice=True)
 def unwrap(case: Case) -> str:
     """Take the wrap away of a module without trainable parameters: there is nothing to average."""
     source, call = case.call_at(case.finding.where, DDP)
@@ -190,7 +192,7 @@ def sync_batchnorm_on_gpus(case: Case) -> str:
     return "SyncBatchNorm on GPUs, before the wrap"
 
 
-@patch("DD201", tells=True)
+@patch("DD201")
 def call_wrapper(case: Case) -> str:
     """Call the wrapper in the statement that calls the module inside."""
     source, statement = case.source, case.statement

@@ -120,7 +120,7 @@ def _opposite(source: Source, test: Node) -> str:
     return code.replace("!=", "==") if is_unequal and code.count("!=") == 1 else f"not ({code})"
 
 
-@patch("DD303", tells=True)
+@patch("DD303")
 def call_module(case: Case) -> str:
     """On one rank, call ``model.module``, whose forward sends nothing, or pass it to the function that calls it."""
     source, statement = case.source, case.statement
@@ -139,7 +139,7 @@ def call_module(case: Case) -> str:
     return f"{called[0][0].code(called[0][1])}.module called on one rank"
 
 
-@patch("DD402", tells=True)
+@patch("DD402")
 def write_on_rank_0(case: Case) -> str:
     """Put the statement that writes under rank 0, with a barrier behind it."""
     source = case.source
