@@ -142,7 +142,6 @@ def wrap(model: nn.Module, config: Config, device: torch.device) -> DistributedD
 
 
 def create_optimizer(parameters: Iterable[nn.Parameter], optimizer: Optimizer) -> torch.optim.Optimizer:
-    """AdamW or SGD."""
     if optimizer.name == "sgd":
         return torch.optim.SGD(
             parameters, optimizer.lr, momentum=optimizer.momentum, weight_decay=optimizer.weight_decay

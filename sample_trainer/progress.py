@@ -44,11 +44,9 @@ class Progress:
     evaluations_since: int = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it."""
         return asdict(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
         for name, value in asdict(self).items():
             setattr(self, name, type(value)(state[name]))
 
@@ -154,7 +152,6 @@ class Meter:
         self.note("evaluation", evaluation_loss=loss, evaluation_accuracy=accuracy)
 
     def tell_epoch(self) -> None:
-        """For whoever watches."""
         epoch, step = self._progress.epoch, self._progress.step
         if not step:
             raise TrainerError(

@@ -121,7 +121,6 @@ class Results:
     """CPUs that others used before it began."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
         return asdict(self)
 
 

@@ -134,8 +134,6 @@ def _random_bytes(context: int) -> TensorDataset:
 
 
 class _Transformer(nn.Module):
-    """Predicts each next byte."""
-
     def __init__(self, setting: Setting) -> None:
         super().__init__()
         width = setting.width
@@ -149,7 +147,6 @@ class _Transformer(nn.Module):
         self.head = nn.Linear(width, VOCABULARY)
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean loss."""
         length = inputs.shape[1]
         mask = nn.Transformer.generate_square_subsequent_mask(length, device=inputs.device)
         hidden = self.byte(inputs)

@@ -42,5 +42,4 @@ class EventWriter:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def write(self, event: str, **fields: Any) -> None:
-        """Append one event."""
         os.write(self._file, (json.dumps({"event": event, **fields}) + "\n").encode())

@@ -61,7 +61,6 @@ class Pattern:
 
     @property
     def count(self) -> int:
-        """Elements of the whole."""
         return self.block_count * self.world_size
 
     @property

@@ -41,7 +41,6 @@ class Host:
 
     @cached_property
     def interfaces(self) -> tuple[Interface, ...]:
-        """The network interfaces."""
         return self.system.interfaces()
 
     @property
@@ -65,7 +64,6 @@ class Host:
 
     @cached_property
     def gpus(self) -> Gpus:
-        """The GPUs, by NVML."""
         return self.system.gpus()
 
     @cached_property

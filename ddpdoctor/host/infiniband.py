@@ -40,7 +40,6 @@ class IbPort:
 
     @property
     def active(self) -> bool:
-        """Whether traffic can pass."""
         return self.state == "ACTIVE"
 
 

@@ -100,7 +100,6 @@ class System:
 
     @property
     def environ(self) -> Mapping[str, str]:
-        """This process's environment."""
         return os.environ
 
     def read_text(self, path: str) -> str | None:
@@ -146,7 +145,6 @@ class System:
         return tuple(addresses)
 
     def interfaces(self) -> tuple[Interface, ...]:
-        """The network interfaces."""
         import psutil
 
         stats = psutil.net_if_stats()
@@ -262,7 +260,6 @@ class System:
         return tuple(processes)
 
     def pid(self) -> int:
-        """This process."""
         return os.getpid()
 
     def cpus(self) -> tuple[int, int]:

@@ -113,7 +113,6 @@ class Guard:
 
     @property
     def orphaned(self) -> bool:
-        """Whether the parent died."""
         return os.getppid() != self.parent
 
     def let_end(self, seconds: float) -> list[int]:

@@ -28,8 +28,6 @@ _PATIENCE = 7.0
 
 @dataclass(frozen=True)
 class Ending:
-    """How a command ended."""
-
     status: int
     """Its exit status; negative for a signal."""
     stopped: bool = False

@@ -78,7 +78,6 @@ def write_job(folder: Path, job: Job, launch: Launch) -> None:
 
 
 def write_ending(folder: Path, stopped: Stopped) -> None:
-    """Note how it ended."""
     write_json(folder / ENDING, asdict(stopped))
 
 

@@ -102,7 +102,6 @@ class Watch:
         self._processes: dict[Path, RecordedProcess] = {}
 
     def look(self) -> None:
-        """Read what is new."""
         for file in self._folder.glob("*.jsonl"):
             for event in self._new_events(file):
                 self._take(file, event)

@@ -108,8 +108,6 @@ def read_config(file: Path | None, words: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run failed."""
-
     text: str
     """For one line."""
     refused: bool = False

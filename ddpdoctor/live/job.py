@@ -33,8 +33,6 @@ _PHASES = {"data": "waiting for batches", "step": "optimizer.step()", "other": "
 
 
 class State(str, Enum):
-    """What a rank does."""
-
     RUNS = "runs"
     STILL = "no progress"
     FAILED = "failed"

@@ -110,7 +110,6 @@ class Metrics:
         self._client.write_to_textfile(str(self._file), self._registry)
 
     def collect(self) -> Iterator[Any]:
-        """The families of metrics."""
         states = (((one.value,), float(one is self._state)) for one in RunState)
         yield self._family("state", "1 for how ddpdoctor judges the job.", states, "state")
         if (job := self._job) is None:

@@ -61,7 +61,6 @@ class Doorbell:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
         self._closed.set()
         self._thread.join()
         self._listener.close()

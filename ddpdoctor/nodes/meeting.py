@@ -69,7 +69,6 @@ class Nodes:
         return self.here.node_rank == 0
 
     def name(self, node: int) -> str:
-        """A node's host name."""
         return self.facts[node].host
 
     def lost(self) -> dict[int, str]:
@@ -115,7 +114,6 @@ class Nodes:
         return {**self.status, "others": others, "lost": self.lost()}
 
     def announce(self, message: Message) -> None:
-        """Tell all others."""
         for channel in self.channels.values():
             channel.send(message)
 
@@ -125,7 +123,6 @@ class Nodes:
         return {node: message for node, message in messages.items() if message is not None}
 
     def close(self) -> None:
-        """Leave."""
         for channel in self.channels.values():
             channel.close()
 

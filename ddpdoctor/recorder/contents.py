@@ -239,17 +239,14 @@ class Splits:
         return serial
 
     def open_group(self) -> bool:
-        """random_split was called."""
         self.group, self._groups = self._groups, self._groups + 1
         return True
 
     def close_group(self, *_: object) -> None:
-        """It is over."""
         self.group = None
 
     @guarded
     def made(self, subset: Any, at: Where | None) -> None:
-        """A Subset was constructed."""
         indices = subset.indices
         if self._made >= _MOST_PARTS or not is_plain(indices) or len(indices) > _MOST_SAMPLES:
             return

@@ -39,8 +39,6 @@ class Numbering(Enum):
 
 @dataclass(frozen=True)
 class Launcher:
-    """One row."""
-
     name: str
     programs: tuple[str, ...] = ()
     """Commands that start ranks."""

@@ -44,8 +44,6 @@ class LoopNumbers(Event):
 
 
 class Watched(TrainingPart):
-    """Of a process."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._looked = (0, -1)

@@ -18,8 +18,6 @@ _MOST_BYTES = 32 << 20
 
 
 class Numbers:
-    """Stores lists of integers."""
-
     def __init__(self, session: Session) -> None:
         self._session = session
         self._name = ""

@@ -45,8 +45,6 @@ _DRAWING_SECONDS = 10.0
 
 
 class Passes:
-    """All of a process."""
-
     def __init__(self, session: Session) -> None:
         self.session = session
         self.numbers = Numbers(session)
@@ -70,7 +68,6 @@ class Passes:
 
     @guarded
     def construct(self, loader: Any, at: Where | None, given: Any) -> None:
-        """A DataLoader was constructed."""
         known = Known(self._made, at)
         self._made += 1
         self.loaders[loader] = known
@@ -150,7 +147,6 @@ class Passes:
 
     @guarded
     def sampler_made(self, sampler: Any, at: Where | None) -> None:
-        """A sampler was constructed."""
         if len(self._samplers) < _MOST_SAMPLERS and id(sampler) not in self._samplers:
             self._samplers[id(sampler)] = weakref.ref(sampler), at
 

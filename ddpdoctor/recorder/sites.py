@@ -118,8 +118,6 @@ def _was_given(frame: FrameType, values: Sequence[object]) -> bool:
 
 
 class Sites:
-    """Places in code."""
-
     def __init__(self, torch_folder: str) -> None:
         self._torch_and_here = (torch_folder + os.sep, _HERE + os.sep)
         self.known_as_foreign: dict[str, bool] = {}

@@ -202,7 +202,6 @@ class Training(Part):
             self.look_at_parts(looking=False)
 
     def leave(self) -> None:
-        """It is over."""
         self.busy -= 1
         if not (self.busy or self.looking) and self.session.detailed:
             self.look_at_parts(looking=True)

@@ -66,7 +66,6 @@ def _plain(value: Any) -> Any:
 
 
 def summarize(run: Run) -> Summary:
-    """One run by itself."""
     losses = [value for _, value in run.series("loss")]
     speeds = _settled([value for _, value in run.series("samples_per_second")])
     best = _best_evaluation(run)

@@ -53,7 +53,6 @@ def one_line(summary: Summary) -> str:
 
 
 def details(run: Run, summary: Summary) -> str:
-    """One run in full."""
     lines = [f"{_name(summary)}  {escape(summary.status)}", ""]
     lines += [f"  {name:<10}{text}" for name, text in _facts(run, summary) if text]
     lines += [f"  {'problem' if number == 0 else '':<10}{text}" for number, text in enumerate(run.problems)]

@@ -272,7 +272,6 @@ class _GradientCalls(TrainingPart):
     calls = 0
 
     def grad(self, original: Callable[..., Any], outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Gradients are asked for."""
         if not self.torch.compiler.is_compiling():
             if not isinstance(inputs, self.torch.Tensor | list | tuple):
                 inputs = tuple(inputs)  # as torch does; an iterator can be read once

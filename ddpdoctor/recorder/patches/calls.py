@@ -106,14 +106,12 @@ class Calls(Part):
         return self._left[what] >= 0
 
     def seeded(self, stream: str, _: Any, args: Args, kwargs: Kwargs) -> None:
-        """A stream was seeded."""
         if not self.session.in_worker and self._is_told("seeds"):
             value: Any = args[0] if args else next(iter(kwargs.values()), None)
             number = int(value) if hasattr(value, "__index__") else None
             self.session.event(Seeded(time.monotonic(), stream, number, self.session.here()))
 
     def variable_set(self, _: Any, args: Args, __: Kwargs) -> None:
-        """os.environ was assigned to."""
         name, value = args[1:]
         if name in LAUNCHER_VARIABLES and self._is_told("variables"):
             self.session.event(VariableSet(name, value, self.session.here()))
@@ -131,7 +129,6 @@ class Calls(Part):
         return Conversion(time.monotonic(), self.session.here(), layers, wrapped)
 
     def converted(self, conversion: Any, _: Any, error: BaseException | None) -> None:
-        """They were."""
         self._conversions -= 1
         if conversion and error is None:
             self.session.event(conversion)
@@ -142,7 +139,6 @@ class Calls(Part):
         return None if model is None else (model, time.monotonic())
 
     def updated(self, begun: Any, _: Any, error: BaseException | None) -> None:
-        """They were."""
         if error is None:
             model, began = begun
             buffers = {name: held for name, held in model.named_buffers() if held.is_floating_point()}

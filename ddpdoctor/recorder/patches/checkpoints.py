@@ -85,7 +85,6 @@ class Checkpoints(Part):
         return save
 
     def end_save(self, save: Save, _: Any, error: BaseException | None) -> None:
-        """It returned, or raised."""
         self.saving -= 1
         if error is None:
             save.end = time.monotonic()
@@ -103,7 +102,6 @@ class Checkpoints(Part):
         return load
 
     def end_load(self, load: Load, result: Any, error: BaseException | None) -> None:
-        """It returned, or raised."""
         load.end = time.monotonic()
         if error is None:
             self._describe(load, result)

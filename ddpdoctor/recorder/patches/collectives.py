@@ -237,7 +237,6 @@ class _Collectives(TrainingPart):
         return begun
 
     def after_own(self, begun: Any) -> None:
-        """It has returned."""
         self.counts_own = False
         group, number = begun
         now = sequence_number(group)

@@ -226,7 +226,6 @@ class Hooked(TrainingPart):
 
     @guarded
     def begin(self, loss: Any) -> None:
-        """A backward begins."""
         if self.session.steps >= _HOOKED_UPDATES or not isinstance(loss, self.torch.Tensor):
             return
         with unseen(self.torch):
@@ -235,7 +234,6 @@ class Hooked(TrainingPart):
 
     @guarded
     def end(self) -> None:
-        """A backward has ended."""
         if not self.records and self.session.steps >= _HOOKED_UPDATES:
             return
         with unseen(self.torch):
@@ -261,7 +259,6 @@ class Hooked(TrainingPart):
 
     @guarded
     def updating(self) -> None:
-        """An optimizer is about to step."""
         records, self.records = self.records, {}
         for parameter, record in records.values():
             if not record.got or parameter.grad is None:

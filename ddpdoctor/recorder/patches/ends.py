@@ -47,7 +47,6 @@ class _Ends(Part):
         tell_exit(self.session, how, **self.asked)
 
     def exit(self, original: Callable[..., Any], status: Any = None) -> Any:
-        """The script calls sys.exit."""
         self.asked = {"at": self.session.here(), "status": exit_status(status)}
         return original(status)
 

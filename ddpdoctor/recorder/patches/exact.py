@@ -86,7 +86,6 @@ class Keep:
 
     @guarded
     def updating(self, optimizer: Any) -> None:
-        """An optimizer is about to step."""
         if self.done:
             return
         self.done = True
@@ -237,7 +236,6 @@ class _Numbers:
         self._next = 0
 
     def of(self, iterator: Any) -> int:
-        """The iterator's number."""
         known = vars(iterator)
         if _NUMBER not in known:
             known[_NUMBER], self._next = self._next, self._next + 1
@@ -289,7 +287,6 @@ def write_batches(path: str, content: Any) -> None:
 
 
 def read_batches(path: str) -> Any:
-    """What :func:`write_batches` wrote."""
     with open(path, "rb") as file:
         # Written by this very command a moment ago; a batch may hold any class of the script's.
         return pickle.load(file)

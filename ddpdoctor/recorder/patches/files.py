@@ -73,7 +73,6 @@ _PYTHON = tuple({os.path.realpath(prefix) + os.sep for prefix in (sys.prefix, sy
 
 
 def install(session: Session) -> None:
-    """Watch files."""
     watch = _Watch(session)
 
     def hear(event: str, args: tuple[Any, ...]) -> None:
@@ -104,7 +103,6 @@ class _Watch:
         self.stopped = True
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
-        """One of the events."""
         if self.stopped or self.busy:
             return
         self.busy = True

@@ -60,7 +60,6 @@ class LineSampler(TrainingPart):
             _thread.start_new_thread(self._keep_looking, (self._pid,))
 
     def stop(self) -> None:
-        """Look no more."""
         self._stopped = True
 
     def _keep_looking(self, pid: int) -> None:

@@ -208,7 +208,6 @@ class Lines(Part):
                 self._lock.release()
 
     def _close(self, *, partial: bool) -> None:
-        """The step is over."""
         with self._lock:
             self._before = self._write(partial=partial or self._partial)
             self._order_before = tuple(self._order)
@@ -233,7 +232,6 @@ class Lines(Part):
 
     @guarded
     def end(self, how: str) -> None:
-        """The script is over."""
         self.write()
         self.stop()
 

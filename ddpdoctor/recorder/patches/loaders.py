@@ -235,7 +235,6 @@ class _Worker(Part):
         fetcher.collate_fn = watch(self.torch, collate)(original)
 
     def look(self, samples: Any) -> None:
-        """Samples were loaded."""
         torch, event = self.torch, self.event
         if event is None:
             return

@@ -53,7 +53,6 @@ class _Losses(TrainingPart):
     """Calls under way: some call others."""
 
     def watch(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Watch one function."""
         # Not by signature.bind, which takes as long as all the rest.
         defaults = {name: value.default for name, value in inspect.signature(original).parameters.items()}
 
@@ -121,7 +120,6 @@ class Divisor:
     """What it was multiplied by besides."""
 
     def divided(self, number: float) -> Divisor:
-        """One division more."""
         whole = round(number)
         if whole <= self.count or abs(number - whole) > _WHOLE:
             return replace(self, factor=self.factor / number)

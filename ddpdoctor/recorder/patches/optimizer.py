@@ -70,7 +70,6 @@ class _Optimizers(TrainingPart):
         self.under_way: list[_Step] = []
 
     def made(self, _: Any, args: Args, __: Kwargs) -> None:
-        """An optimizer was constructed."""
         self.training.optimizers[args[0]] = self.session.here()
 
     def averages(self, _: Any, args: Args, __: Kwargs) -> None:
@@ -78,7 +77,6 @@ class _Optimizers(TrainingPart):
         self.averaging.add(args[0].optim)
 
     def begin(self, optimizer: Any, args: Args, kwargs: Kwargs) -> None:
-        """An optimizer is about to step."""
         if self.training.quiet and not self.under_way:
             return
         if self.under_way:
@@ -112,7 +110,6 @@ class _Optimizers(TrainingPart):
         event.time = time.monotonic()
 
     def end(self, optimizer: Any, *_: Any) -> None:
-        """It has stepped."""
         if self.training.quiet and not self.under_way:
             known = self.by_id.get(id(optimizer))
             if known is None or known.ref() is not optimizer:
@@ -335,7 +332,6 @@ class _Schedulers(TrainingPart):
         return True
 
     def end_made(self, *_: Any) -> None:
-        """The constructor is over."""
         self.depth -= 1
 
 

@@ -83,7 +83,6 @@ class _LogFiles(Part):
         self.warned: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def note(self, _: Any, args: Args, kwargs: Kwargs) -> None:
-        """A handler was made."""
         self.opened[args[0]] = self.session.here()
 
     def look(self, _: Any, args: Args, kwargs: Kwargs) -> None:
@@ -102,12 +101,10 @@ class _Lines(Part):
     left = _MOST
 
     def look_at_print(self, _: Any, args: Args, kwargs: Kwargs) -> None:
-        """Something was printed."""
         if self.listens() and kwargs.get("file") in (None, sys.stdout, sys.stderr):
             self.tell(lambda: " ".join(self.show(arg) for arg in args), args)
 
     def look_at_record(self, _: Any, args: Args, kwargs: Kwargs) -> None:
-        """Something was logged."""
         if self.listens():
             record = args[1]
             self.tell(record.getMessage, (record.msg, *(record.args if type(record.args) is tuple else ())))

@@ -41,7 +41,6 @@ class Scalers(TrainingPart):
         return (args[0], optimizer) if args[0].is_enabled() else None
 
     def scaled(self, begun: Any, *_: Any) -> None:
-        """A loss was scaled."""
         scaler = begun[0]
         self._in_use.setdefault(id(scaler), (weakref.ref(scaler), []))
         scale = self._scale(scaler)
@@ -49,14 +48,12 @@ class Scalers(TrainingPart):
             self.training.scales.append(scale)
 
     def unscaling(self, args: Args, kwargs: Kwargs) -> Any:
-        """The gradients of an optimizer are about to be unscaled."""
         begun = self.begin(args, kwargs)
         if begun is not None and begun[1] is not None and self.session.detailed:
             self.by_hand.unscaling(begun[1], self._scale(begun[0]))
         return begun
 
     def unscaled(self, begun: Any, _: Any, error: BaseException | None) -> None:
-        """They were."""
         scaler, optimizer = begun
         if error is None and optimizer is not None:
             _, done = self._in_use.setdefault(id(scaler), (weakref.ref(scaler), []))
@@ -74,7 +71,6 @@ class Scalers(TrainingPart):
             self.session.shared["optimizers"].skipped(optimizer)
 
     def updated(self, begun: Any, *_: Any) -> None:
-        """The iteration is over."""
         self._in_use.pop(id(begun[0]), None)
         self.by_hand.forget()
 
@@ -217,7 +213,6 @@ class HandClips(TrainingPart):
             self.session.event(clip)
 
     def forget(self) -> None:
-        """The iteration is over."""
         self._after_backward.clear()
 
 

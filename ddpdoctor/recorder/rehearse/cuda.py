@@ -255,5 +255,4 @@ def _memory_stats(device: int = 0) -> dict[str, Any]:
 
 
 def _free_and_total(device: Any = None) -> tuple[int, int]:
-    """As torch.cuda.mem_get_info."""
     return max(0, _MEMORY - _used()), _MEMORY

@@ -60,7 +60,6 @@ class Devices:
         self._is_forked = bool(self._set or self._used)
 
     def count(self) -> int:
-        """As torch.cuda.device_count."""
         return len(self.host.gpus())
 
     def index_of(self, device: Any) -> int | None:

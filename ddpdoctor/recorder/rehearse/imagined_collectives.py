@@ -216,7 +216,6 @@ def _exchange(call: _ImaginedCall, results: Sequence[Tensor | None], given: Sequ
 
 
 def _all_gather(call: _ImaginedCall, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-    """Into a list."""
     given = next(tensors_in([inputs]))
     return _exchange(call, list(tensors_in([outputs])), [given] * call.ranks)
 
@@ -253,7 +252,6 @@ _scattered: dict[tuple[str, int, torch.dtype], Tensor] = {}
 
 
 def _all_to_all(call: _ImaginedCall, outputs: Any, inputs: Any, *args: Any) -> Any:
-    """Of lists."""
     return _exchange(call, list(tensors_in([outputs])), list(tensors_in([inputs])))
 
 

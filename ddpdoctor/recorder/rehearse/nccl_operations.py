@@ -78,7 +78,6 @@ class Works:
 
     @property
     def first(self) -> Any:
-        """What gloo does first."""
         return self._works[0]
 
     def wait(self, *args: Any, **kwargs: Any) -> bool:
@@ -277,7 +276,6 @@ def reduce_scatter_list(call: GroupCall, outputs: Any, inputs: Any, opts: Any = 
 
 
 def move(call: GroupCall, *args: Any, **kwargs: Any) -> Any:
-    """As gloo does it."""
     return call(*[mapped(value, known) for value in args], **kwargs)
 
 

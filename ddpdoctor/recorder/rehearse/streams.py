@@ -36,18 +36,15 @@ class Streams:
         return torch.device("cuda", self._devices.thread.current if index is None else index)
 
     def default(self, device: Any = None) -> Any:
-        """As torch.cuda.default_stream."""
         where = self.device(device)
         if where.index not in self._default:
             self._default[where.index] = self.Stream(where, _number=0)
         return self._default[where.index]
 
     def current(self, device: Any = None) -> Any:
-        """As torch.cuda.current_stream."""
         return self._current.get(self.device(device).index) or self.default(device)
 
     def make_current(self, stream: Any) -> None:
-        """As torch.cuda.set_stream."""
         if stream is not None:
             self._current[stream.device.index] = stream
 
