@@ -1,6 +1,6 @@
 """The one door to this machine: everything a host fact is made from, read through one small interface.
 
-:class:`System` is the live machine; ``recorded.py`` answers the same questions from a recording.
+In its place, tests have a recording.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from ddpdoctor.group import group_run, rank_files
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.group_run import JOIN_SECONDS, GroupRun
 from ddpdoctor.host.activity import Snapshot, ThreadTime
-from ddpdoctor.host.recorded import RecordedSystem
 from ddpdoctor.launch import Launch
+from tests.support.recorded import RecordedSystem
 
 PIDS = (11, 12)
 Used = Callable[[float], tuple[str, float, float]]

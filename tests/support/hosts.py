@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 
 from ddpdoctor.host import Host
-from ddpdoctor.host.recorded import RecordedSystem
 from ddpdoctor.launch import Launch
+from tests.support.recorded import RecordedSystem
 
 HOSTS = Path(__file__).parent.parent / "hosts"
 
