@@ -122,6 +122,8 @@ class Optimizer:
 
 @dataclass
 class Train:
+    """The training loop."""
+
     epochs: int = at_least(1, 2)
     steps: int | None = at_least(1, None)  # at most this many optimizer steps in each epoch
     accumulation: int = at_least(1, 1)  # forward passes for one optimizer step
@@ -165,6 +167,8 @@ class Checkpoint:
 
 @dataclass
 class Run:
+    """Where results go."""
+
     name: str = "trainer"
     folder: str | None = None  # default: runs/<time>-<name>
     log_every: int = at_least(1, 10)  # optimizer steps
@@ -172,6 +176,8 @@ class Run:
 
 @dataclass
 class Config:
+    """All of it."""
+
     parallel: Parallel = field(default_factory=Parallel)
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)

@@ -47,5 +47,4 @@ class Context:
         return [self.read(f"{key}/{rank}") for rank in range(self.world_size)]
 
     def is_published(self, key: str) -> bool:
-        """Whether another rank has published it."""
         return bool(_get_default_store().check([f"ddpdoctor/{key}"]))

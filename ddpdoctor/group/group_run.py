@@ -50,8 +50,6 @@ _JOINING, _LEAVING = "joining the group", "leaving the group"
 
 
 class GroupRun:
-    """The live group while it runs."""
-
     def __init__(
         self,
         launch: Launch,

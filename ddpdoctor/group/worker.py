@@ -100,7 +100,6 @@ def _context(launch: Launch, rank: int, folder: Path, events: rank_files.EventWr
 
 
 def measurement(name: str) -> ModuleType:
-    """The module of a measurement."""
     return importlib.import_module(module_of(name))
 
 

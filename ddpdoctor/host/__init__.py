@@ -36,7 +36,6 @@ class Host:
 
     @cached_property
     def hostname(self) -> str:
-        """The name this host gives itself."""
         return self.system.hostname()
 
     @cached_property
@@ -59,7 +58,6 @@ class Host:
 
     @cached_property
     def processes(self) -> tuple[Process, ...]:
-        """All processes that we may see."""
         return self.system.processes()
 
     @cached_property
@@ -68,7 +66,6 @@ class Host:
 
     @cached_property
     def infiniband(self) -> tuple[IbPort, ...]:
-        """The ports of InfiniBand and RoCE adapters."""
         return read_ports(self.system)
 
     @cached_property
@@ -78,7 +75,6 @@ class Host:
 
     @property
     def torch_version(self) -> str | None:
-        """The version of that torch."""
         return self.torch.version if self.torch else None
 
     @cached_property

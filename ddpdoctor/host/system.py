@@ -124,7 +124,6 @@ class System:
             return None
 
     def hostname(self) -> str:
-        """The name this host gives itself."""
         return socket.gethostname()
 
     def resolve(self, name: str) -> tuple[str, ...]:
@@ -193,11 +192,9 @@ class System:
             return 0
 
     def is_dir(self, path: str) -> bool:
-        """Whether a path is a folder."""
         return os.path.isdir(path)  # noqa: PTH112 - Path's raises where a folder above may not be entered
 
     def exists(self, path: str) -> bool:
-        """Whether a path is there."""
         return os.path.exists(path)  # noqa: PTH110 - Path's raises where a folder above may not be entered
 
     def try_bind(self, address: str, port: int) -> int:
@@ -248,7 +245,6 @@ class System:
             return None
 
     def processes(self) -> tuple[Process, ...]:
-        """All processes that we may see."""
         import psutil
 
         processes = []

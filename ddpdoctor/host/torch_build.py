@@ -17,6 +17,8 @@ _COMPILED_IN = re.compile(r"\bUSE_C10D_(GLOO|NCCL|MPI|UCC|XCCL)\b")
 
 @dataclass(frozen=True)
 class TorchBuild:
+    """What torch is installed."""
+
     version: str
     cuda: str | None = None
     """The version of CUDA that it was built for; None for a CPU build."""

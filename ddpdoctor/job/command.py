@@ -85,7 +85,6 @@ class Job:
         return f"-m {self.words[0]}" if self.kind is JobKind.MODULE else self.words[0]
 
     def command(self, launch: Launch, folder: Path) -> list[str]:
-        """The command line that runs it."""
         if not self.private:
             return self._command(launch, folder)
         script = self.words[0] if self.kind is JobKind.SCRIPT else None

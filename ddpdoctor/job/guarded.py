@@ -28,6 +28,8 @@ _PATIENCE = 7.0
 
 @dataclass(frozen=True)
 class Ending:
+    """How a command ended."""
+
     status: int
     """Its exit status; negative for a signal."""
     stopped: bool = False
@@ -205,16 +207,8 @@ def start(
     """
     report = folder / "guard.json"
     options = [
-        "--run-id",
-        run_id,
-        "--grace",
-        str(grace),
-        "--report",
-        str(report),
-        "--parent",
-        str(os.getpid()),
-        f"--journal={folder / ORIGINALS}",
-        *(f"--if-orphaned={path}" for path in if_orphaned),
+        *(f"--run-id={run_id}", f"--grace={grace}", f"--report={report}", f"--parent={os.getpid()}"),
+        *(f"--journal={folder / ORIGINALS}", *(f"--if-orphaned={path}" for path in if_orphaned)),
         *(("--pass-on",) if passes_on else ()),
     ]
     with stdout.open("ab") as out, stderr.open("ab") as err:

@@ -12,7 +12,6 @@ _LOOK_SECONDS = 0.01
 
 
 def wait_for(gate: str) -> None:
-    """Wait until this file is there."""
     while not os.path.exists(gate):  # noqa: PTH110 - importing pathlib would take longer than the wait
         time.sleep(_LOOK_SECONDS)
 

@@ -367,7 +367,6 @@ def _as_numbered(launch: Launch, recorded: Recorded) -> Launch:
 
 
 def read_ending(folder: Path) -> Stopped:
-    """How the run in this folder ended."""
     values = read_json(folder / ENDING)
     if values is None:  # the command itself was killed, and the records stand for themselves
         return Stopped(status=-int(signal.SIGKILL), seconds=0.0)

@@ -125,7 +125,6 @@ class Output:
 
     @property
     def said_something(self) -> bool:
-        """Whether anything was passed on."""
         return bool(self._ends_a_line)
 
     def finish(self) -> None:

@@ -83,8 +83,6 @@ class RunPolicy:
 
 
 class JobRun:
-    """A job while it runs."""
-
     def __init__(
         self,
         job: Job,

@@ -108,6 +108,8 @@ def read_config(file: Path | None, words: Sequence[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Failure:
+    """Why a run failed."""
+
     text: str
     """For one line."""
     refused: bool = False
@@ -115,8 +117,6 @@ class Failure:
 
 
 class TrainingRun:
-    """The trainer under torchrun, under the guard."""
-
     def __init__(self, words: Sequence[str], launch: Launch, folder: Path) -> None:
         """Start it.
 

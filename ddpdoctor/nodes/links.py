@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -46,57 +48,36 @@ class Link:
     """Bytes a second; 0 where it was not measured."""
 
 
-class Doorbell:
+class Doorbell(socketserver.ThreadingTCPServer):
     """A port of this host on which it answers the others' trials: a byte comes back, more is taken and confirmed.
 
     Args:
         address: of this host, by which the others reach it; empty for any.
     """
 
+    daemon_threads, block_on_close = True, False
+
     def __init__(self, address: str) -> None:
-        self._listener = _listener(address)
-        self.port = int(self._listener.getsockname()[1])
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
+        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            super().__init__((address, 0), _Answer)
+        except OSError:
+            self.address_family = socket.AF_INET
+            super().__init__(("", 0), _Answer)
+        self.port = int(self.server_address[1])
+        threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
     def close(self) -> None:
-        self._closed.set()
-        self._thread.join()
-        self._listener.close()
-
-    def _serve(self) -> None:
-        while not self._closed.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except TimeoutError:
-                continue
-            except OSError:
-                return
-            threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+        self.shutdown()
+        self.server_close()
 
 
-def _listener(address: str) -> socket.socket:
-    try:
-        listener = socket.create_server((address, 0), family=_family(address))
-    except OSError:
-        listener = socket.create_server(("", 0))
-    listener.settimeout(0.1)
-    return listener
-
-
-def _family(address: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in address else socket.AF_INET
-
-
-def _answer(connection: socket.socket) -> None:
-    with connection:
-        connection.settimeout(CONNECT_SECONDS)
-        try:
-            while data := connection.recv(_CHUNK):
-                connection.sendall(data[-1:])
-        except OSError:
-            return
+class _Answer(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        self.request.settimeout(CONNECT_SECONDS)
+        with suppress(OSError):
+            while data := self.request.recv(_CHUNK):
+                self.request.sendall(data[-1:])
 
 
 def try_links(nodes: Nodes, tell: Callable[[str], object]) -> tuple[Link, ...]:

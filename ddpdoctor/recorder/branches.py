@@ -44,7 +44,6 @@ class Branches:
 
 
 def branches_of(code: CodeType) -> Branches:
-    """Read the conditions of a code object."""
     if len(code.co_code) > _LARGEST:
         return Branches()
     return _Reader(code).read()

@@ -60,7 +60,6 @@ class unseen:  # noqa: N801 - a context manager that is written like a function 
 
 
 def digests(torch: Any, tensors: Sequence[Any]) -> list[Digest]:
-    """The digest of each tensor."""
     values: list[Digest] = []
     folded: dict[int, Any] = {}
     with unseen(torch):

@@ -13,8 +13,6 @@ from .where import Where
 
 
 class Loader:
-    """A DataLoader of the script."""
-
     def __init__(self, made: int, at: Where | None) -> None:
         self.made = made
         self.at = at

@@ -20,7 +20,6 @@ class Keys:
         self._known: dict[int, tuple[weakref.ref[Any], str, bool]] = {}
 
     def add(self, parameter: Any, key: str, *, wrapped: bool) -> None:
-        """Give a parameter its key."""
         self._known[id(parameter)] = weakref.ref(parameter), key, wrapped
 
     def get(self, parameter: Any) -> str | None:

@@ -39,6 +39,8 @@ class Numbering(Enum):
 
 @dataclass(frozen=True)
 class Launcher:
+    """One row."""
+
     name: str
     programs: tuple[str, ...] = ()
     """Commands that start ranks."""
@@ -252,7 +254,6 @@ COMMANDS = tuple(program.partition(" ")[0] for program in PROGRAMS)
 
 
 def by_name(name: str) -> Launcher:
-    """The row of a launcher."""
     return next(launcher for launcher in LAUNCHERS if launcher.name == name)
 
 

@@ -56,7 +56,6 @@ class Lengths:
         self._noted: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def note(self, sized: Any, length: int) -> None:
-        """The script itself asked for a length."""
         with suppress(TypeError):  # a list, which can be asked at any time
             self._noted[id(sized)] = weakref.ref(sized), length
 

@@ -51,7 +51,6 @@ class Watched(TrainingPart):
 
     @guarded
     def look(self) -> None:
-        """A wrapper's forward begins, with autograd."""
         training = self.training
         now = len(training.wrappers), training.number
         if now == self._looked or not is_digested(training.number) or sys.gettrace() is not None:

@@ -19,6 +19,8 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Operation:
+    """One row."""
+
     name: str
     kind: Kind = Kind.ALL
     places: tuple[str, ...] = (_CORE,)

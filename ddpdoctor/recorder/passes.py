@@ -162,7 +162,6 @@ class Passes:
 
     @guarded
     def before_draw(self, now: OpenPass, iterator: Any) -> None:
-        """Indices are about to be drawn."""
         if now.number < 0:
             self._tell_begin(now, iterator)
 

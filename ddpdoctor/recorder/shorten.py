@@ -152,7 +152,6 @@ class Ending(TrainingPart):
 
     @guarded
     def stepped(self) -> None:
-        """An optimizer took a step."""
         self.passes.drain()
         self.session.shared[_BACKWARDS_STEPPED] = self.session.backwards
         new = self.session.steps - self._seen

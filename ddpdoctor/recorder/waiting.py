@@ -73,7 +73,6 @@ class Waits:
 
     @property
     def open(self) -> bool:
-        """Whether a call is under way."""
         return self._thread is not None
 
     def is_training_thread(self) -> bool:

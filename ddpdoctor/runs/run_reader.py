@@ -49,6 +49,8 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
+    """One run."""
+
     folder: Path
     name: str
     """Of its folder, by which commands take it."""

@@ -170,6 +170,8 @@ class Worker(Event):
 
 @dataclass(slots=True)
 class Subset(Event):
+    """A Subset was constructed."""
+
     part: int
     """Which one it is, in order."""
     data: int

@@ -147,8 +147,6 @@ class Exact(Event):
     """The norm of the difference, relative to the gradient of one process."""
     cosine: float = 1.0
     parameters: int = 0
-    batches: int = 0
-    """Micro-batches of the update, on each rank."""
     worst: str = ""
     """The parameter whose gradients differ most."""
     dtypes: tuple[str, ...] = ("float32",)

@@ -89,8 +89,6 @@ def install(session: Session) -> None:
 
 
 class Calls(Part):
-    """What was called in this process."""
-
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._left = {"seeds": _MOST, "variables": _MOST}

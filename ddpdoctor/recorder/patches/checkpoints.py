@@ -74,7 +74,6 @@ class Checkpoints(Part):
         self._plain: dict[int, tuple[Any, int]] = {}
 
     def begin_save(self, args: Args, kwargs: Kwargs) -> Save:
-        """torch.save is about to be entered."""
         value, file = [*args, *kwargs.values()][:2]
         at = self.session.here()
         tell_buffers(self.session, "save", at=at)
@@ -112,7 +111,6 @@ class Checkpoints(Part):
         self.session.event(load, now=error is not None)
 
     def begin_state(self, args: Args, kwargs: Kwargs) -> tuple[Any, Any, bool]:
-        """A load_state_dict is about to be entered."""
         given = dict(zip(("self", "state_dict", "strict"), args, strict=False)) | kwargs
         begun = given["self"], given["state_dict"], bool(given.get("strict", True))
         self.restoring += 1

@@ -46,8 +46,6 @@ _FEWEST = 2
 
 
 class _OpenCollective:
-    """A collective that is under way."""
-
     __slots__ = ("event", "group", "idle", "is_told", "waits")
 
     def __init__(self, event: Collective, group: Any) -> None:
@@ -212,7 +210,6 @@ class _Collectives(TrainingPart):
         return given[0] if given and given[0] is not dist.group.WORLD else None
 
     def end(self, call: _OpenCollective) -> None:
-        """The function returned, or raised."""
         self.depth -= 1
         self.open = None
         if call.waits:

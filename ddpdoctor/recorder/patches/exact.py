@@ -72,7 +72,6 @@ class Keep:
 
     @guarded
     def took(self, iterator: Any, batch: Any) -> None:
-        """A loop was given a batch."""
         if self.done:
             return
         number = self._numbers.of(iterator)
@@ -221,7 +220,6 @@ class Replay:
             error=(sum(float((a - b) @ (a - b)) for _, a, b in pairs) / size) ** 0.5,
             cosine=dot / (size * size_of_ranks) ** 0.5,
             parameters=len(pairs),
-            batches=self._given,
             worst=worst[0],
             dtypes=tuple(
                 sorted({str(p.grad.dtype)[6:] for p in parameters_of(optimizer) if p.grad is not None})

@@ -99,7 +99,6 @@ class _Watch:
         self.asked: set[tuple[Where | None, str]] = set()
 
     def stop(self) -> None:
-        """Do nothing from now on."""
         self.stopped = True
 
     def hear(self, event: str, args: tuple[Any, ...]) -> None:
@@ -187,7 +186,6 @@ class _Watch:
             self.session.event(FileRead(path, time.monotonic(), at))
 
     def look_asked(self, answer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The script asked whether a path exists."""
         if self.stopped or self.busy or len(self.asked) >= _MOST_ASKED:
             return
         if self.session.sites.is_foreign(sys._getframe(3).f_code.co_filename):

@@ -243,7 +243,6 @@ def _random(torch: Any, first: Any) -> str | None:
 
 
 def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> None:
-    """The forward returned, or raised."""
     wrapper, event, since, idle, arms = begun
     wrapper.depth -= 1
     training.leave()

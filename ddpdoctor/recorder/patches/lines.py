@@ -236,7 +236,6 @@ class Lines(Part):
         self.stop()
 
     def stop(self) -> None:
-        """Observe nothing from now on."""
         if self.observer is not None:
             self.active = False
             self.observer.pause()

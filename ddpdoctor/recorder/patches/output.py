@@ -86,7 +86,6 @@ class _LogFiles(Part):
         self.opened[args[0]] = self.session.here()
 
     def look(self, _: Any, args: Args, kwargs: Kwargs) -> None:
-        """A handler wrote a line."""
         handler, record = args
         if handler not in self.opened:
             return

@@ -239,7 +239,6 @@ class Placement(TorchFunctionMode):
         return bool(tensors) and all(map(is_on_cpu, tensors))
 
     def gpu_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
-        """The first GPU among the arguments."""
         of = self.devices.of
         for tensor in _tensors(args):
             gpu = of(tensor)

@@ -38,7 +38,6 @@ class GroupCall:
 
     @property
     def ranks(self) -> int:
-        """The size of the group."""
         return int(self.group.size())
 
     @property
