@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ import torch
 import torch.distributed as dist
 from config import Config, Data, TrainerError
 from data import IGNORED, Material, Sample, Samples, load, write_text_file
-from distributed import all_or_none, broadcast, on_rank_0
+from distributed import all_or_none, on_rank_0
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, get_worker_info
 
@@ -244,41 +243,27 @@ class Dispatcher:
     """Rank 0 loads the batch of all ranks and sends each its part; what is lacking weighs nothing."""
 
     def __init__(self, dataset: Samples, data: Data, train: bool, seed: int, device: torch.device) -> None:
-        self._dataset, self._device = dataset, device
-        self._size = data.batch_size
+        self._size, self._device = data.batch_size, device
         self._rank, self._ranks = dist.get_rank(), dist.get_world_size()
-        self._loader: Loader | None = None
+        self._loader = _whole(dataset, data, train, seed)
         # Parts of full batches, or parts of which some weigh nothing.
         self.even = train and data.uneven == "drop"
-        if self._rank == 0:
-            self._loader = _whole(dataset, data, train, seed)
+        # What the other ranks have to know before they can receive.
+        self._forms = [(tensor.shape, tensor.dtype) for tensor in dataset[0]]
 
     def begin(self, epoch: int, batches: int = 0, samples: int = 0) -> None:
         """Go to a place in an epoch."""
-        if self._loader:
-            self._loader.begin(epoch, batches, samples)
+        self._loader.begin(epoch, batches, samples)
 
     def __iter__(self) -> Iterator[Batch]:
-        loaded = iter(self._loader) if self._loader else None
-        batches, *forms = self._forms()
-        for _ in range(batches):
-            yield self._send(next(loaded) if loaded else None, forms)
+        loaded = iter(self._loader) if self._rank == 0 else None
+        for _ in range(len(self._loader.batches)):
+            yield self._send(next(loaded) if loaded else None)
 
-    def _forms(self) -> list[Any]:
-        """What the other ranks have to know before they can receive: how many batches, shapes and types."""
-        forms = b""
-        if self._loader:
-            sample = [
-                (list(tensor.shape), str(tensor.dtype).removeprefix("torch.")) for tensor in self._dataset[0]
-            ]
-            forms = json.dumps([len(self._loader.batches), *sample]).encode()
-        return cast("list[Any]", json.loads(broadcast(forms)))
-
-    def _send(self, batch: Batch | None, forms: Sequence[tuple[list[int], str]]) -> Batch:
+    def _send(self, batch: Batch | None) -> Batch:
         """This rank's part of a batch that rank 0 has."""
         mine = [
-            torch.empty(self._size, *shape, dtype=getattr(torch, dtype), device=self._device)
-            for shape, dtype in forms
+            torch.empty(self._size, *shape, dtype=dtype, device=self._device) for shape, dtype in self._forms
         ]
         for number, fill in enumerate((0, IGNORED)):
             dist.scatter(mine[number], self._parts(batch[number], fill) if batch else None, src=0)

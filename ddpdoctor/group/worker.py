@@ -6,7 +6,6 @@ import ctypes
 import faulthandler
 import importlib
 import importlib.util
-import json
 import os
 import signal
 import socket
@@ -120,22 +119,12 @@ def _measure(context: Context, names: Sequence[str], events: rank_files.EventWri
 
 def _share(context: Context, measured: dict[str, Any]) -> None:
     """Give every host the values of all ranks: a command sees only the files of its own host."""
-    context.step("gather the other hosts' results")
-    everything = _gather({"host": socket.gethostname(), "measured": measured}, context)
+    context.step("the store: the other hosts' results")
+    context.publish(f"results/{context.rank}", {"host": socket.gethostname(), "measured": measured})
     if context.local_rank == 0:
-        write_json(context.folder / rank_files.EVERYTHING, everything)
-
-
-def _gather(value: Any, context: Context) -> list[Any]:
-    """Every rank's value, in order. ``dist.all_gather_object`` needs numpy, which torch does not."""
-    mine = torch.tensor(list(json.dumps(value).encode()), dtype=torch.uint8, device=context.device)
-    lengths = [torch.zeros(1, dtype=torch.int64, device=context.device) for _ in range(context.world_size)]
-    dist.all_gather(lengths, torch.tensor([mine.numel()], device=context.device))
-    longest = max(int(length) for length in lengths)
-    padded = torch.nn.functional.pad(mine, (0, longest - mine.numel()))
-    texts = [torch.zeros_like(padded) for _ in range(context.world_size)]
-    dist.all_gather(texts, padded)
-    return [json.loads(bytes(t[: int(n)].tolist())) for t, n in zip(texts, lengths, strict=True)]
+        write_json(context.folder / rank_files.EVERYTHING, context.read_all("results"))
+    context.step("barrier after the results are read")
+    dist.barrier()  # the store ends with the host that has it
 
 
 def describe(failed: BaseException) -> dict[str, Any]:
