@@ -33,6 +33,7 @@ def write(folder: Path, step: int, content: Content, *, best: bool, keep: int) -
     Raises:
         OSError: the disk is full, the folder cannot be written. What was there stays as it was.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     for name in (f"step-{step:08d}.pt", *(["best.pt"] if best else [])):
         write_whole(folder / name, content)
     for old in complete(folder)[:-keep]:

@@ -45,11 +45,8 @@ class Training:
         replicated = {"optimizer": self.optimizer, "scheduler": self.scheduler}
         return components_of(self.model, replicated, self.progress, CPU, broadcast_buffers=True)
 
-    def checkpoints(self, folder: Path, *, begun: bool = False, **options: Any) -> Checkpoints:
-        checkpoints = Checkpoints(folder, self.components(), **options)
-        if begun:
-            checkpoints.begin(0)
-        return checkpoints
+    def checkpoints(self, folder: Path, **options: Any) -> Checkpoints:
+        return Checkpoints(folder, self.components(), **options)
 
     def resume(self, folder: Path) -> int | None:
         checkpoints = self.checkpoints(folder)
@@ -83,7 +80,7 @@ def on_rank_0(act: Callable[[], object]) -> None:
 def save_and_resume(folder: Path) -> dict[str, Any]:
     """Everything is as it was, on every rank."""
     one = Training()
-    one.checkpoints(folder, begun=True, texts={"vocabulary": "{}"}).save(2)
+    one.checkpoints(folder, texts={"vocabulary": "{}"}).save(2)
     saved, drawn = one.states(), one.draws()
     other = Training()
     with torch.no_grad():
@@ -116,7 +113,6 @@ def own_buffers(folder: Path) -> bool:
     checkpoints = Checkpoints(
         folder, {**one.components(), "buffers": Component(Kind.PER_RANK, Buffers(one.model))}
     )
-    checkpoints.begin(0)
     checkpoints.save(2)
     before = checksum(one.model.state_dict())
     one.model[1].running_mean.zero_()
@@ -127,7 +123,7 @@ def own_buffers(folder: Path) -> bool:
 def asynchronous(folder: Path) -> dict[str, Any]:
     """What is written is the state of the moment, whatever becomes of it meanwhile."""
     one = Training()
-    checkpoints = one.checkpoints(folder, begun=True, asynchronous=True)
+    checkpoints = one.checkpoints(folder, asynchronous=True)
     saved = checksum(one.model.state_dict())
     checkpoints.save(2)
     with torch.no_grad():

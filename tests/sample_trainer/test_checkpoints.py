@@ -54,7 +54,7 @@ def test_buffers_that_ddp_does_not_broadcast_are_each_ranks_own(ranks):
         ("optimizer differs", "optimizer.state.1.exp_avg differs between ranks: rank 1 differs"),
         ("later", "{place}/good holds step-00000002.pt, and this run starts at step 1"),
         ("no folder", "{place}/a file cannot be used for checkpoints: File exists"),
-        ("unwritable", "the checkpoint of step 4 cannot be written to {place}/a file: Not a directory"),
+        ("unwritable", "the checkpoint of step 4 cannot be written to {place}/a file: File exists"),
         ("missing", "there is no checkpoint {place}/nothing"),
         ("other model", "{place}/good/step-00000002.pt does not fit this run: model: another model: 0.weight is "),
         ("lacks", "{place}/good/step-00000002.pt has no state of: scaler"),
@@ -87,7 +87,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(ranks, place):
     for one in ranks:
         assert one["asynchronous"]["equal"]
         assert one["asynchronous"]["whole"] == ["step-00000002.pt", "step-00000003.pt"]
-        failed = f"the checkpoint of step 4 cannot be written to {place}/a file: Not a directory"
+        failed = f"the checkpoint of step 4 cannot be written to {place}/a file: File exists"
         assert one["asynchronous"]["failed"] == failed
 
 
