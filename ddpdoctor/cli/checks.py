@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from ddpdoctor.cli.report_output import write_out
 from ddpdoctor.redact import quote
 from ddpdoctor.report import pages
 from ddpdoctor.report.terminal import width_of_stdout
+from ddpdoctor.text import listing
 
 _ENDLESS = 10_000
 """In a pipe a check is one line, for grep."""
@@ -61,7 +63,10 @@ def explain(code: str) -> str:
 
 
 def _nearest(wanted: str) -> str:
-    known = {text.lower(): check for check in registry.all_checks() for text in (check.code, check.name)}
-    near = [known[text] for text in difflib.get_close_matches(wanted.lower(), known, n=3)]
+    checks, text = registry.all_checks(), wanted.lower()
+    near = [check for check in checks if check.code.lower().startswith(text)]
+    if not near and not re.fullmatch(r"dd\d*", text):
+        known = {name.lower(): check for check in checks for name in (check.code, check.name)}
+        near = [known[name] for name in difflib.get_close_matches(text, known, n=3)]
     names = list(dict.fromkeys(f"{check.code} ({check.name})" for check in near))
-    return f"did you mean {' or '.join(names)}?" if names else "`ddpdoctor checks` lists them all"
+    return f"did you mean {listing(names)}?" if names else "`ddpdoctor checks` lists them all"

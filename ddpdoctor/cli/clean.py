@@ -37,6 +37,9 @@ def _line(folder: KeptFolder, word: str) -> str:
 def _summary(gone: list[KeptFolder], left: int, options: CleanOptions) -> str:
     verb = "would remove" if options.only_list else "removed"
     total = f", {size(sum(folder.bytes for folder in gone))}" if gone else ""
-    others = f"; {plural(left, 'run folder')} left" if left else ""
+    kept = (
+        "in use" if not options.older_than else "in use or newer; --older-than 0 removes the newer ones, too"
+    )
+    others = f"; {plural(left, 'run folder')} left ({kept})" if left else ""
     place = quote(tempfile.gettempdir())[1:-1]
     return f"{verb} {plural(len(gone), 'run folder')} in {place}{total}{others}"

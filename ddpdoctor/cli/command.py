@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -31,8 +32,8 @@ TOPICS = {
         "flight_recorder checkpoint_dir"
     ),
     "How long": "budget batches full time_limit hang_after on_hang timeout quick",
-    "Which checks": "select ignore fail_on",
-    "What to report": "format output verbose quiet keep dump facts plot help",
+    "Which checks": "select ignore fail_on no_run no_unreached",
+    "What to report": "format output compare verbose quiet keep keep_files dump facts plot help",
     "Patches": "fix apply diff force",
     "Several nodes, as for torchrun": (
         "nodes max_restarts node_rank master_addr master_port standalone rdzv_backend rdzv_endpoint rdzv_id "
@@ -40,6 +41,8 @@ TOPICS = {
     ),
 }
 """The options of a command's help, by their names; all others stand behind these."""
+_BY_ENDING = {".html": "html", ".json": "json", ".md": "markdown", ".sarif": "sarif", ".xml": "junit"}
+"""The format of a report, by its file."""
 _NOTHING_LEFT, _GOES_ON = "no process of it is left running", "the job keeps running"
 _IF_STOPPED = {"hang": _GOES_ON, "top": _GOES_ON, "clean": "some run folders may be left"}
 """What a user who stops a command is told."""
@@ -89,7 +92,10 @@ class _Command(TyperCommand):
         topic_of = {name: topic for topic, names in TOPICS.items() for name in names.split()}
         if len(self.get_params(ctx)) <= _FEW:
             topic_of = {}
-        for parameter in sorted(self.get_params(ctx), key=lambda it: it.param_type_name != "argument"):
+        order = [*topic_of, *(str(it.name) for it in self.get_params(ctx))]
+        for parameter in sorted(
+            self.get_params(ctx), key=lambda it: (it.param_type_name != "argument", order.index(str(it.name)))
+        ):
             record = parameter.get_help_record(ctx)
             if record is not None:
                 names = _TYPE.sub(
@@ -106,8 +112,11 @@ class _ReportCommand(_Command):
     """A command whose ``--format`` and ``--output`` belong together by their order."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give each format its output."""
-        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        """Give each format its output, and one output without a format that of its name."""
+        given, _, order = self.make_parser(ctx).parse_args(list(args))
+        endings = [Path(file).suffix for file in given.get("output", ())]
+        if "format" not in given and endings and endings[0] in _BY_ENDING:
+            return _ReportCommand.parse_args(self, ctx, ["--format", _BY_ENDING[endings[0]], *args])
         rest = super().parse_args(ctx, args)
         ctx.params["output"] = outputs_of_formats(
             (str(option.name) for option in order), ctx.params["output"] or ()

@@ -178,4 +178,4 @@ def formats() -> Any:
 
 
 def outputs() -> Any:
-    return text("FILE", "File for the --format before it; - is stdout.")
+    return text("FILE", "File for the --format before it, else in the format of its ending; - is stdout.")

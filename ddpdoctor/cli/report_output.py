@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ from ddpdoctor.picture import FORMATS
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import clean, quote
 from ddpdoctor.report import Format, render
+from ddpdoctor.report.detail import verdict
+from ddpdoctor.text import listing
 
 if TYPE_CHECKING:
     from ddpdoctor.job.run import Follow
@@ -118,7 +120,7 @@ class ReportOutput:
         self._reports = [
             (format, None if file == STDOUT else open_output(file)) for format, file in options.reports
         ]
-        self._verbose = options.verbose
+        self._verbose, self._quiet = options.verbose, getattr(options, "quiet", False)
         self._job: Output | None = None
         self._on_stdout = next((format for format, file in self._reports if file is None), None)
 
@@ -147,6 +149,10 @@ class ReportOutput:
             lambda format, to_terminal: render(shown, format, verbose=self._verbose, to_terminal=to_terminal),
             silent=silent,
         )
+        if self._on_stdout is None and not (silent or self._quiet):
+            files = listing([quote(str(file))[1:-1] for _, file in self._reports])
+            with suppress(OSError):  # nobody reads it
+                print(f"{files}: {verdict(shown)}", file=sys.stderr)
 
     def write_each(self, text: Callable[[Format, bool], str], *, silent: bool = False) -> None:
         """Write a text in each format, to stdout last.

@@ -56,7 +56,7 @@ def finding_lines(finding: Finding, width: int, places: Places | None = None) ->
     yield Line("")
     yield from _labelled("why", finding.why, width)
     if finding.confidence is Confidence.LIKELY:
-        yield from _labelled("sure", "likely, not certain", width)
+        yield Line("  confidence: likely")
     yield from _labelled("fix", finding.fix, width)
     yield from _patch_lines(finding, width)
     yield from _labelled("more", finding.more, width)

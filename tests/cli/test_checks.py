@@ -35,6 +35,12 @@ def test_a_page_is_found_by_code_and_by_name(wanted):
     ("wanted", "message"),
     [
         ("prt-in-use", "no check has the code or name 'prt-in-use'; did you mean DD002 (port-in-use)?"),
+        (
+            "DD70",
+            "no check has the code or name 'DD70'; did you mean DD701 (nccl-interface), DD702 (gloo-interface), "
+            "DD703 (ib-gid-index) and 6 more?",
+        ),
+        ("DD999", "no check has the code or name 'DD999'; `ddpdoctor checks` lists them all"),
         ("\x1b", r"no check has the code or name '\x1b'; `ddpdoctor checks` lists them all"),
     ],
 )

@@ -44,7 +44,8 @@ def test_it_removes_what_is_older_and_lists_each(temporary, capsys):
     assert run(["clean", "--dry-run"]) == 0
     assert capsys.readouterr().out == (
         f"would remove  {old}  2 KiB, 9 days old\n"
-        f"would remove 1 run folder in {temporary}, 2 KiB; 1 run folder left\n"
+        f"would remove 1 run folder in {temporary}, 2 KiB; 1 run folder left "
+        "(in use or newer; --older-than 0 removes the newer ones, too)\n"
     )
     assert old.exists()
     assert run(["clean"]) == 0

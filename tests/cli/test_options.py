@@ -85,6 +85,9 @@ def test_commands_share_their_groups():
     [
         ("", ["terminal -"]),
         ("--output a.txt", ["terminal a.txt"]),
+        ("--output a.html", ["html a.html"]),
+        ("--output a.json -- torchrun --output b.html", ["json a.json"]),
+        ("--output a.json --format terminal", ["terminal a.json"]),
         ("--format json", ["json -"]),
         ("--output a.json --format json", ["json a.json"]),
         ("--format github --format junit --output a.xml", ["github -", "junit a.xml"]),

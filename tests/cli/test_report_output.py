@@ -46,6 +46,12 @@ def test_progress_that_nobody_reads_changes_nothing(tmp_path: Path) -> None:
     assert "passed" in (tmp_path / "report.txt").read_text()
 
 
+def test_the_verdict_is_said_where_the_report_is_in_a_file(tmp_path: Path) -> None:
+    done = shell(f"{COMMAND.replace('--quiet', '')} --output report.html", tmp_path)
+    assert done.stderr.splitlines()[-1].startswith("report.html: No problem found: ")
+    assert done.stdout == ""
+
+
 def test_a_pipe_with_a_name_gets_the_report(tmp_path: Path) -> None:
     done = shell(f"mkfifo pipe; cat pipe & {COMMAND} --output pipe; wait", tmp_path)
     assert "passed" in done.stdout
