@@ -1,7 +1,7 @@
 """What pyproject.toml cannot say; everything else is there.
 
 ``checks/`` is a package at the top of the repository and ``ddpdoctor.checks`` where it is installed. With
-SOURCE_DATE_EPOCH, the same files give the same bytes: setuptools does so for wheels only.
+SOURCE_DATE_EPOCH, the same files give the same bytes: setuptools does so for wheels only, and by the modes of files.
 """
 
 import gzip
@@ -10,10 +10,21 @@ import tarfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.sdist import sdist
 
 ours = find_packages(include=["ddpdoctor", "ddpdoctor.*"])
 checks = [f"ddpdoctor.{name}" for name in find_packages(include=["checks", "checks.*"])]
+
+
+os.umask(0o022)  # of what setuptools writes itself
+
+
+class ReproducibleWheel(bdist_wheel):
+    def write_wheelfile(self, *arguments, **named):
+        super().write_wheelfile(*arguments, **named)
+        for file in filter(Path.is_file, Path(self.bdist_dir).rglob("*")):
+            file.chmod(0o755 if file.stat().st_mode & 0o100 else 0o644)
 
 
 class ReproducibleSdist(sdist):
@@ -37,4 +48,7 @@ class ReproducibleSdist(sdist):
         return str(path)
 
 
-setup(packages=[*ours, *checks, "ddpdoctor.sample_trainer"], cmdclass={"sdist": ReproducibleSdist})
+setup(
+    packages=[*ours, *checks, "ddpdoctor.sample_trainer"],
+    cmdclass={"bdist_wheel": ReproducibleWheel, "sdist": ReproducibleSdist},
+)

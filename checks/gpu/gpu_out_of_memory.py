@@ -62,9 +62,7 @@ class GpuOutOfMemory(Check):
         tried = f", asking for {asked[1]}" if asked else ""
         why = "Weights, gradients, optimizer state and the activations of a batch have to fit into the GPU together."
         if used := "; ".join(f"process {pid} used {size}" for pid, size in _OTHERS.findall(message)):
-            why = (
-                f"{used.capitalize()}. Another process is a rank on the wrong GPU, or one of an earlier run."
-            )
+            why = f"P{used[1:]}. Another process is a rank on the wrong GPU, or one of an earlier run."
         ranks = ranks_phrase(details["ranks"], "a rank")
         return self.fail(f"{ranks} ran out of memory on {gpu}{tried}", why=why, **details)
 

@@ -5,6 +5,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -20,9 +21,9 @@ def test_a_second_build_in_a_clean_folder_has_the_same_bytes(kind, tmp_path):
     built = []
     for name in ("first", "second"):
         source, into = tmp_path / name / "source", tmp_path / name / "dist"
-        shutil.copytree(
-            ROOT, source, ignore=NOT_SOURCE, copy_function=shutil.copyfile
-        )  # other times and modes
+        shutil.copytree(ROOT, source, ignore=NOT_SOURCE, copy_function=shutil.copyfile)  # other times
+        for file in filter(Path.is_file, source.rglob("*")):
+            file.chmod(0o600 if name == "second" else 0o664)
         code = f"import sys; from setuptools import build_meta; build_meta.build_{kind}(sys.argv[1])"
         run(sys.executable, "-c", code, into, cwd=source, SOURCE_DATE_EPOCH=EPOCH)
         built.append(next(into.iterdir()))
