@@ -16,6 +16,7 @@ from ddpdoctor.text import size
 _USUAL = ("/tmp", "/var/tmp", "/usr/tmp")
 _LEAST_BYTES = 16 << 20
 """Of free space: records, output and a checkpoint of the live group are about half of it."""
+_ROOMY = f"a folder with {size(_LEAST_BYTES)} of free space"
 _FICLONE = 0x40049409
 _ROOM = 8 << 30
 """Bytes of free space in which what a script writes in its private view mostly fits."""
@@ -36,7 +37,7 @@ def temporary_folder() -> str:
         folder = str(Path.cwd())
     if not named and folder == str(Path.cwd()) and folder not in _USUAL:
         raise UsageError(
-            "/tmp and /var/tmp cannot be written; name another folder for temporary files by TMPDIR"
+            f"/tmp and /var/tmp cannot be written; name a folder for temporary files by TMPDIR, {_ROOMY}"
         )
     if reason := _refusal(folder):
         raise UsageError(f"temporary files cannot be written to {quote(folder)}: {reason}")
@@ -86,7 +87,7 @@ def _refusal(folder: str) -> str | None:
             pass
         usage = shutil.disk_usage(folder)
         if usage.total and usage.free < _LEAST_BYTES:
-            raise OSError(errno.ENOSPC, f"a run needs {size(_LEAST_BYTES)}")
+            raise OSError(errno.ENOSPC, "No space left on device")
     except OSError as failed:
-        return with_space(failed, folder)
+        return f"{with_space(failed, folder)}; a run needs {_ROOMY}"
     return None

@@ -97,7 +97,8 @@ def test_no_temporary_folder_is_one_line(
 
     monkeypatch.setattr(tempfile, "gettempdir", missing)
     assert run(["check"]) == 2
-    expected = "/tmp and /var/tmp cannot be written; name another folder for temporary files by TMPDIR"
+    space = "a folder with 16 MiB of free space"
+    expected = f"/tmp and /var/tmp cannot be written; name a folder for temporary files by TMPDIR, {space}"
     assert capsys.readouterr().err == f"ddpdoctor: error: {expected}\n"
 
 

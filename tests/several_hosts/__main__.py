@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.several_hosts.cases import CASES, Case
 from tests.support.expectations import differences
 from tests.support.namespaces import HostsBed
+from tests.untouched.support import state
 
 SECONDS = 240.0
 """For a script to begin to train."""
@@ -31,7 +32,10 @@ def passes(name: str, case: Case) -> bool:
     with tempfile.TemporaryDirectory() as folder, HostsBed(case.hosts, resolves) as bed:
         if case.prepares is not None:
             case.prepares(bed)
+        for file in ("best.pt", "history.csv", "gone.txt"):
+            Path(folder, file).write_text("earlier")
         began, commands = time.monotonic(), start(case, bed, Path(folder))
+        before = state(Path(folder))
         if case.loses is not None:
             began = wait_for(Path(folder, "trains"))
             case.loses(bed, case.lost)
@@ -39,12 +43,17 @@ def passes(name: str, case: Case) -> bool:
         ended = {host: commands[host].communicate(timeout=case.seconds) for host in commands if host in there}
         seconds = time.monotonic() - began
         left = [bed.pids(host) for host in there]
+        after = state(Path(folder))
     statuses = {host: commands[host].returncode for host in ended}
     problems = differences(ended[case.reported_by][0], case.expected, case.script)
     if len({*statuses.values()}) > 1:
         problems.append(f"exit statuses {statuses}")
     if any(left):
         problems.append(f"processes left: {left}")
+    if case.loses is None and case.command == "check" and after != before:
+        problems.append(
+            f"files changed: {[path for path in before | after if before.get(path) != after.get(path)]}"
+        )
     if case.loses is not None and seconds > case.within:
         problems.append(f"named after {seconds:.1f} s")
     print(f"{name:22} {seconds:6.1f} s  {'as expected' if not problems else '; '.join(problems)}", flush=True)

@@ -238,6 +238,7 @@ CASES = {
     "blocks": Case((*RUN, "blocks"), {"DD307": "rank 2 on node1 "}),
     "raises": Case((*RUN, "raises"), {"DD304": "rank 2 on node1 failed with ValueError"}),
     "is_killed": Case((*RUN, "is_killed"), {"DD012": "rank 2 on node1 "}),
+    "saves": Case((*RUN, "saves"), {}),
     "saves_on_its_own_disk": Case(
         (*RUN, "saves_on_its_own_disk"), {"DD408": "ranks 2-3 on node1 cannot find "}
     ),

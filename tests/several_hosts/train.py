@@ -56,6 +56,15 @@ for epoch in range(100 if FAULT == "goes_on" else 2):
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
+if FAULT == "saves":
+    torch.save(model.module.state_dict(), f"rank-{rank}.pt")
+    with Path("history.csv").open("a") as file:
+        file.write(f"{rank}\n")
+    if rank == 3:
+        torch.save(model.module.state_dict(), "best.tmp")
+        Path("best.tmp").replace("best.pt")
+        Path("runs/node1").mkdir(parents=True)
+        Path("gone.txt").unlink()
 if FAULT == "saves_on_its_own_disk":
     if rank == 0:
         torch.save(model.module.state_dict(), f"{SCRATCH}/own/best.pt")

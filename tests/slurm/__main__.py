@@ -3,6 +3,7 @@
 python -m tests.slurm [CASE...]     # as root, from the repository's root
 """
 
+import json
 import os
 import shlex
 import sys
@@ -18,6 +19,7 @@ from tests.slurm.cluster import PACKAGES, PROGRAMS, SlurmCluster
 from tests.support.command import ROOT
 from tests.support.expectations import differences
 from tests.support.namespaces import HostsBed
+from tests.untouched.support import state
 
 DDPDOCTOR = (sys.executable, "-m", "ddpdoctor")
 CHECK = ("check", "--nproc", "2", "--quiet", "--format", "json", "--output", "report.json")
@@ -35,6 +37,14 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 """A script that takes its ranks from Slurm's variables, before the training script begins."""
+_SAVES = """\
+import os, runpy, sys
+import torch
+runpy.run_path(sys.argv[1], run_name="__main__")
+torch.save({}, f"rank-{os.environ['RANK']}.pt")
+if os.environ["RANK"] == "3":
+    torch.save({}, "best.pt")
+"""
 _SBATCH = """\
 #!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=2 --output=job.out --time=5
@@ -69,6 +79,26 @@ def in_sbatch(cluster: SlurmCluster, folder: Path) -> str:
 def line_of_srun(cluster: SlurmCluster, folder: Path) -> str:
     """``ddpdoctor check -- srun python train.py``: the ranks are srun's tasks, their records on a shared disk."""
     return told_of_line(cluster, folder, ["leaves_the_loop"], {"DD308": "rank 3 on node1 "})
+
+
+def srun_in_a_shell_script(cluster: SlurmCluster, folder: Path) -> str:
+    """The same in a script, of whose tasks the files are undone though Slurm's daemon starts them outside the view."""
+    (folder / "ranks.py").write_text(_AS_RANKS)
+    (folder / "saves.py").write_text(_SAVES)
+    (folder / "best.pt").write_text("earlier")
+    line = [*TASKS, sys.executable, "ranks.py", "saves.py", str(SCRIPT)]
+    (folder / "run.sh").write_text(f"echo begins > shell.txt\n{shlex.join(line)}\n")
+    before = state(folder)
+    words = [*DDPDOCTOR, *CHECK, "--select", "run", "--", "sh", "run.sh"]
+    problem = told(cluster, words, folder, {}, env={"OMP_NUM_THREADS": "1"})
+    notes = json.loads((folder / "report.json").read_text())["notes"]
+    (folder / "report.json").unlink()
+    after = state(folder)
+    changed = [path for path in before | after if path != "." and before.get(path) != after.get(path)]
+    named = any(
+        "does not reach processes that another program started on node0, node1" in note for note in notes
+    )
+    return problem or (f"changed: {changed}; {notes}" if changed or not named else "")
 
 
 def over_memory(cluster: SlurmCluster, folder: Path) -> str:
@@ -159,7 +189,8 @@ def prolog_keeps_a_bad_node_out(cluster: SlurmCluster, folder: Path) -> str:
 CASES: dict[str, Callable[[SlurmCluster, Path], str]] = {
     case.__name__: case
     for case in (
-        *(by_srun, fault_by_srun, in_sbatch, line_of_srun, over_memory, at_time_limit, tasks_are_refused),
+        *(by_srun, fault_by_srun, in_sbatch, line_of_srun, srun_in_a_shell_script, over_memory),
+        *(at_time_limit, tasks_are_refused),
         *(contradiction, prolog_keeps_a_bad_node_out, host_dies, host_is_cut),
     )
 }

@@ -24,7 +24,7 @@ ClusterName=bed
 SlurmctldHost=node0
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={sockets}/munge.socket
 CredType=cred/munge
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -44,14 +44,14 @@ SlurmdSpoolDir={folder}/spool.%n
 StateSaveLocation={folder}/state
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=node0
-AccountingStoragePass={folder}/munge.socket
+AccountingStoragePass={sockets}/munge.socket
 NodeName=node[0-{last}] CPUs=2 RealMemory=4000 State=UNKNOWN
 Prolog={folder}/prolog.sh
 PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
 """
 _ACCOUNTING = """\
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
+AuthInfo=socket={sockets}/munge.socket
 DbdHost=node0
 SlurmUser=root
 PidFile={folder}/slurmdbd.pid
@@ -70,6 +70,8 @@ class SlurmCluster:
     def __init__(self, nodes: int = 2) -> None:
         self.bed = HostsBed(nodes)
         self.folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-slurm-"))
+        # Where munged has it: what a shell script starts in a private view reaches the sockets in /run.
+        self.sockets = Path(tempfile.mkdtemp(prefix="ddpdoctor-slurm-", dir="/run"))
         self._left = ExitStack()
 
     @staticmethod
@@ -78,7 +80,8 @@ class SlurmCluster:
         return all(shutil.which(program) for program in PROGRAMS)
 
     def __enter__(self) -> "SlurmCluster":
-        self._left.callback(shutil.rmtree, self.folder, ignore_errors=True)
+        for folder in (self.folder, self.sockets):
+            self._left.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             self._left.enter_context(self.bed)
             self._start()
@@ -109,9 +112,12 @@ class SlurmCluster:
         return {"SLURM_CONF": str(self.folder / "slurm.conf")}
 
     def _start(self) -> None:
-        self.folder.chmod(0o755)
+        for folder in (self.folder, self.sockets):
+            folder.chmod(0o755)
         (self.folder / "state").mkdir()
-        configuration = _CONFIGURATION.format(folder=self.folder, last=self.bed.count - 1)
+        configuration = _CONFIGURATION.format(
+            folder=self.folder, sockets=self.sockets, last=self.bed.count - 1
+        )
         (self.folder / "slurm.conf").write_text(configuration)
         self.set_prolog("")
         (self.folder / "cgroup.conf").write_text(_CGROUPS)
@@ -142,7 +148,7 @@ class SlurmCluster:
     def _start_munge(self) -> None:
         key = self.folder / "munge.key"
         subprocess.run(["mungekey", "--create", f"--keyfile={key}"], check=True)
-        files = {"key-file": "munge.key", "socket": "munge.socket", "pid-file": "munge.pid"}
+        files = {"key-file": "munge.key", "socket": self.sockets / "munge.socket", "pid-file": "munge.pid"}
         files |= {"log-file": "munge.log", "seed-file": "munge.seed"}
         options = [f"--{name}={self.folder / file}" for name, file in files.items()]
         # In the foreground it would write to a terminal; its folder is not root's alone.
@@ -158,7 +164,7 @@ class SlurmCluster:
         subprocess.run(install, capture_output=True, check=True)
         files = (f"--socket={self.folder}/database.socket", f"--log-error={self.folder}/database.log")
         self.bed.start(0, ["mariadbd", *at, *files, "--bind-address=127.0.0.1"], self.folder)
-        dbd.write_text(_ACCOUNTING.format(folder=self.folder))
+        dbd.write_text(_ACCOUNTING.format(folder=self.folder, sockets=self.sockets))
         dbd.chmod(0o600)
         self.bed.start(0, ["slurmdbd", "-D"], self.folder, self._environ)
         self._wait_for(
