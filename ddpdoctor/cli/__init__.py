@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError
+from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError, machine_error
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -18,11 +18,9 @@ def run(arguments: Sequence[str]) -> int:
         print(f"ddpdoctor: error: {_one_line(error)}", file=sys.stderr)
         return CANNOT_EXAMINE
     except OSError as failed:
-        from ddpdoctor.cli.errors import MACHINE_ERRORS, machine_error
-
-        if failed.errno not in MACHINE_ERRORS:
+        if (reason := machine_error(failed)) is None:
             raise
-        print(f"ddpdoctor: error: {machine_error(failed)}", file=sys.stderr)
+        print(f"ddpdoctor: error: {reason}", file=sys.stderr)
         return CANNOT_EXAMINE
     return status if isinstance(status, int) else 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import shutil
 import signal
 import tempfile
@@ -27,12 +28,16 @@ class UsageError(Exception):
 
 
 _OF_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM}
-MACHINE_ERRORS = frozenset({*_OF_FILES, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
+_MACHINE_ERRORS = {*_OF_FILES, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
 """errno values with which the machine refuses what any program may ask of it."""
 
 
-def machine_error(failed: OSError) -> str:
-    """What the machine refused, with the path and, of a full disk, the space that is left there."""
+def machine_error(failed: OSError) -> str | None:
+    """What the machine refused, with the path and, of a full disk, the space left there; None where it did not."""
+    if failed.errno == errno.ENOENT and not os.stat(".").st_nlink:  # noqa: PTH116 - of a removed folder, too
+        return "the working directory was removed; change to one that exists"
+    if failed.errno not in _MACHINE_ERRORS:
+        return None
     path = failed.filename if isinstance(failed.filename, str) else ""
     return f"{quote(path)}: {with_space(failed, path)}" if path else with_space(failed, tempfile.gettempdir())
 

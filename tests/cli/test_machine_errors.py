@@ -94,6 +94,17 @@ def test_what_the_machine_refuses_is_no_bug_of_ours(number, monkeypatch, capsys,
     assert line.startswith(f"ddpdoctor: error: '{tmp_path}/file': refused")
 
 
+@pytest.mark.parametrize("command", [HOST, ["train"], ["fix", "run"], ["watch", "--", "true"]])
+def test_a_working_directory_that_was_removed_is_told_in_a_line(command, tmp_path, monkeypatch, capsys):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert run(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "ddpdoctor: error: the working directory was removed; change to one that exists"
+
+
 def test_other_errors_of_files_are_bugs_of_ours(monkeypatch):
     def miss() -> None:
         raise FileNotFoundError(errno.ENOENT, "missing", "facts.json")
