@@ -12,6 +12,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from .after_import import around_imports
 from .events.lines import RETURNED
 from .patch import guarded, has_compiled, hide_from_compiler
 from .patches.lines import MOST_ENTRIES, Entered, Lines
@@ -51,6 +52,7 @@ class LineTrace:
         self._trace = self._make()
         self._hide(self._trace)
         self._is_standing_aside = False
+        around_imports(self._is_set, self._let_import)
 
     def _hide(self, function: Any) -> None:
         if function.__code__ not in TRACERS:
@@ -80,10 +82,24 @@ class LineTrace:
     def pause(self) -> None:
         """Take it away, from other threads with the next function that they call."""
         self._on[0] = False
-        if _gettrace() is self._trace:
+        if self._is_set():
             sys.settrace(None)
             for frame in self._lines.own_frames():
                 _let_go(frame)
+
+    def _is_set(self) -> bool:
+        return _gettrace() is self._trace
+
+    def _let_import(self, file: str) -> Callable[[], object] | None:
+        """Take it away while a module of others runs, whose imports of others call a million functions."""
+        if not self._is_set() or not self._lines.is_foreign(file):
+            return None
+        sys.settrace(None)
+        return self._set_again
+
+    def _set_again(self) -> None:
+        if self._on[0] and _gettrace() is None:
+            sys.settrace(self._trace)
 
     def tick(self) -> None:
         """Pause where nothing new comes, so that a long loop of the script's is not slowed down; in the background."""
