@@ -288,16 +288,24 @@ def _samples(before: Trace, after: Trace) -> str | None:
 def _optimized(before: Trace, after: Trace) -> str | None:
     """An optimizer that takes steps in both runs still updates all of its parameters."""
     for (rank, _), keys, others in _in_both(_keys, before, after):
-        if left := sorted(keys - others):
+        if left := sorted(key for key in keys if set(others).isdisjoint(_names_inside(key))):
             return f"rank {rank} of the changed copy no longer updates {left[0]}"
+        if len(others) < len(keys):
+            return f"rank {rank} of the changed copy updates {len(others)} of {len(keys)} parameters"
     return None
 
 
-def _keys(trace: Trace) -> dict[tuple[int, int], frozenset[str]]:
-    """The parameters of each rank's optimizers."""
+def _keys(trace: Trace) -> dict[tuple[int, int], list[str]]:
+    """The parameters of each rank's optimizers, by their names in a module or a wrapper."""
     recordings = trace.recorded.items()
     made = ((rank, one) for rank, recording in recordings for one in recording.events(Optimizer))
-    return {(rank, one.index): frozenset(one.keys) for rank, one in made}
+    return {(rank, one.index): [key.partition(" (wrapper ")[0] for key in one.keys] for rank, one in made}
+
+
+def _names_inside(key: str) -> list[str]:
+    """A parameter's name in the outermost module that holds it, and in those inside, which a copy may wrap."""
+    parts = key.split(".")
+    return [".".join(parts[start:]) for start in range(len(parts))]
 
 
 def _updates(before: Trace, after: Trace) -> str | None:

@@ -13,7 +13,7 @@ from ddpdoctor.model import Kind, Level, Where
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.training import Backward
-from ddpdoctor.recorder.events.updates import OptimizerStep
+from ddpdoctor.recorder.events.updates import Optimizer, OptimizerStep
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.data import Pass
 from tests.fix.cases import finding_at
@@ -174,6 +174,28 @@ def of_ranks(*changes, size=2, lr=0.1):
         made = recording(rank, size, steps=0, saves=saves)
         ranks.append(replace(made, steps=(step(0, optimizer_steps=(update,)),), step_count=1))
     return Trace(tuple(RankTrace(rank, finished=True, recording=made) for rank, made in enumerate(ranks)))
+
+
+def updating(*keys):
+    """A run of one rank whose optimizer updates these parameters."""
+    made = recording(0, steps=1, optimizers=(Optimizer(0, "SGD", keys),))
+    return Trace((RankTrace(0, finished=True, recording=made),))
+
+
+@pytest.mark.parametrize(
+    ("after", "outcome"),
+    [
+        (["0.bias", "0.weight", "2.weight"], ""),
+        (["0.bias (wrapper 1)", "0.weight (wrapper 1)", "2.weight (wrapper 1)"], ""),
+        (["0.bias", "0.weight"], "rank 0 of the changed copy no longer updates Net.2.weight"),
+        (["bias", "weight"], "rank 0 of the changed copy updates 2 of 3 parameters"),
+    ],
+)
+def test_a_wrap_renames_parameters_that_must_all_be_updated(after, outcome, finding, tmp_path):
+    before = Ran(updating("Net.0.bias", "Net.0.weight", "Net.2.weight"), (finding,))
+    (found,) = Verifier(before, tmp_path, lambda _: Ran(updating(*after), ())).result().findings
+    patch = found.patch
+    assert (patch.verified, patch.outcome) == (not outcome, outcome or f"{CODE} is gone, nothing new")
 
 
 EACH = of_ranks(["/out/0.pt"], ["/out/1.pt"])
