@@ -141,10 +141,13 @@ class Resume:
         """Where the model took its weights."""
         return next((load.at for load in self.restored if load.kind == "module"), self.load.at)
 
+    told_at: Where | None = None
+    """The line that alone tells samplers their epoch, where that is counted anew while the checkpoint's goes on."""
+
     @property
     def first_line(self) -> Where | None:
-        """Where the first pass was made."""
-        return self.first.at if self.first else None
+        """Where the first pass got its epoch, or was made."""
+        return self.told_at or (self.first.at if self.first else None)
 
 
 def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> Iterator[Resume]:
@@ -195,6 +198,7 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> It
             repeated=_is_repeated(recording, load, goes_on, saves, follow, kinds),
             beside=tuple(path for path, kind in beside.items() if kind in missing),
             epoch=epoch,
+            told_at=_told_at(recording, load, saves, follow),
             samplers_are_told=_samplers_are_told(recording),
         )
         return
@@ -209,18 +213,33 @@ def _is_next(load: Load, first: Pass | None) -> bool:
 
 
 def _following_epochs(load: Load, saves: Sequence[tuple[Recording, Save]]) -> list[str]:
-    """The numbers of a checkpoint that are its epoch, or the next: in each save like it in a known epoch."""
+    """The numbers of a checkpoint that are its epoch, or the next: in each save like it in a known epoch, which after
+    the load may be counted anew while the number goes on."""
     alike = [(writer, save) for writer, save in saves if set(save.entries) == set(load.entries)]
     known = [
         (save, epoch)
         for writer, save in alike
         if (epoch := _epoch_of(writer, _pass_before(writer, save))) is not None
     ]
-    return [
-        name
-        for name in load.numbers
-        if known and all(save.numbers.get(name) in (epoch, epoch + 1) for save, epoch in known)
-    ]
+
+    def follows(name: str, save: Save, epoch: float) -> bool:
+        begun = load.numbers[name] if save.begin > load.begin else 0
+        return save.numbers.get(name, math.nan) - epoch in (0, 1, begun, begun + 1)
+
+    return [name for name in load.numbers if known and all(follows(name, *it) for it in known)]
+
+
+def _told_at(
+    recording: Recording, load: Load, saves: Sequence[tuple[Recording, Save]], names: Sequence[str]
+) -> Where | None:
+    """The one line that tells samplers their epoch, where a number that goes on from the checkpoint's tells another."""
+    goes_on = _first_pass(recording, load)
+    later = [save for _, save in saves if save.begin > load.begin and set(save.entries) == set(load.entries)]
+    numbers = ((save.numbers[name], load.numbers[name]) for save in later for name in names)
+    if not (_is_at_epoch_0(goes_on) and goes_on and goes_on.at and any(now > then for now, then in numbers)):
+        return None
+    calls = [it for it in program_of(goes_on.at, {0: recording}).every_call() if it.method == "set_epoch"]
+    return calls[0].where if len(calls) == 1 else None
 
 
 def _pass_before(writer: Recording, save: Save) -> Pass | None:
