@@ -2,12 +2,13 @@ import ast
 import math
 from collections.abc import Iterator, Mapping
 
+from ddpdoctor.blame.wording import verb
 from ddpdoctor.check import Check, Evidence, Finding, Judgement, NotMeasured, Passed, Where
 from ddpdoctor.program import Program
-from ddpdoctor.recorder.events.training import Buffers, Wrapper
+from ddpdoctor.recorder.events.training import Buffers, Forward, Wrapper
 from ddpdoctor.recorder.patches.calls import BatchNormUpdate
 from ddpdoctor.text import differ, listing, plural, ranks_phrase
-from ddpdoctor.trace import Recording, Trace, grouped, in_turn, of_model, on_each_rank, shown_at
+from ddpdoctor.trace import Recording, Trace, by_key, grouped, in_turn, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.sync import Group, differing, replicas
 
 
@@ -17,9 +18,10 @@ class BuffersDiverge(Check):
     What it finds:
         Buffers of a model wrapped with broadcast_buffers=False, BatchNorm's running statistics for instance, that
         differ between ranks which all evaluate with it. And warnings: where such buffers differ at the end of training
-        and the model itself changes them as a whole by each rank's own data, as codebooks and running means; and where
+        and the model itself changes them as a whole by each rank's own data, as codebooks and running means; where
         torch.optim.swa_utils.update_bn computes the statistics of an averaged model anew on each rank from its own
-        part of the data.
+        part of the data; and where a rank alone runs a batch through the model in train mode without gradients, before
+        it saves the model or evaluates with it.
 
     Why it matters:
         Weights are equal, and the ranks still hold different models: each normalises with the statistics of its own
@@ -43,7 +45,10 @@ class BuffersDiverge(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
-        of_parts = [self._of_part(row) for row in _updated_from_parts(recordings)][:1]
+        of_parts = [
+            *(self._alone(*it) for group in replicas(trace) for it in _changed_alone(group)),
+            *[self._of_part(row) for row in _updated_from_parts(recordings)][:1],
+        ]
         try:
             judgement = self._evaluated(trace)
         except NotMeasured:
@@ -51,6 +56,21 @@ class BuffersDiverge(Check):
                 return of_parts
             raise
         return [*judgement, *of_parts] if isinstance(judgement, list) else of_parts or judgement
+
+    def _alone(self, wrapper: Wrapper, forwards: Mapping[int, Forward]) -> Finding:
+        """Of forwards of one line."""
+        first, ranks = next(iter(forwards.values())), ranks_phrase(forwards)
+        return self.warn(
+            f"{ranks} alone {verb(forwards, 'runs', 'run')} a batch through {wrapper.module} in train mode, which "
+            f"changes the running statistics of {plural(first.batch_norms or 0, 'BatchNorm layer')}",
+            why="In train mode BatchNorm takes each batch into its running statistics, under no_grad too. The "
+            "checkpoint has them, and with the next forward DDP sends those of rank 0 to every rank.",
+            fix="model.eval()     # before that forward\n...\nmodel.train()    # behind it",
+            ranks=tuple(forwards),
+            where=first.at,
+            about=of_model(wrapper),
+            explained_by=("DD303", "DD231"),
+        )
 
     def _of_part(self, row: Mapping[int, BatchNormUpdate]) -> Finding:
         unequal = differing({rank: update.digests for rank, update in row.items()})
@@ -105,6 +125,27 @@ class BuffersDiverge(Check):
             evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)), *shown_at("evaluated", first.at)),
             about=of_model(wrapper),
         )
+
+
+def _changed_alone(group: Group) -> Iterator[tuple[Wrapper, Mapping[int, Forward]]]:
+    """Forwards without autograd that change running statistics on some ranks only, behind which such a rank saves
+    before it trains again, or evaluates with these statistics; by wrapper, those of one line."""
+    forwards = on_each_rank(group, lambda recording: recording.events(Forward))
+    changing = [(rank, it) for rank, it in forwards if not it.grad and it.training and it.batch_norms]
+    for row in by_key(changing, lambda forward: (forward.wrapper, forward.at)):
+        used = any(_is_used(group[rank], forward) for rank, forward in row.items())
+        on_all = {rank for rank, forward in changing if forward.wrapper == next(iter(row.values())).wrapper}
+        wrapper = next(iter(group.values())).wrapper(next(iter(row.values())).wrapper)
+        if used and wrapper and on_all < set(group):
+            yield wrapper, row
+
+
+def _is_used(recording: Recording, forward: Forward) -> bool:
+    """Whether statistics that a forward changed are saved before training goes on, or evaluated with at any time."""
+    forwards = [it for it in recording.events(Forward) if it.wrapper == forward.wrapper]
+    again = min((it.time for it in forwards if it.grad and it.time > forward.time), default=math.inf)
+    saved = any(forward.time < save.begin < again for save in recording.saves)
+    return saved or any(not it.training for it in forwards)
 
 
 def _rows(group: Group, when: str) -> Iterator[tuple[Wrapper, dict[int, Buffers]]]:

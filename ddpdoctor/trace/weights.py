@@ -72,14 +72,18 @@ def differences(group: Group) -> list[tuple[Wrapper | None, Difference]]:
 def sharded_keys(group: Group) -> frozenset[str]:
     """Keys of what no wrapper knows, where ranks exchange activations on the way to the loss, so that each holds a part
     of its own by design (experts, classes that ranks divide); else none."""
-    if not all(map(_exchanges_activations, group.values())):
+    if not exchange_activations(group):
         return frozenset()
     optimizers = on_each_rank(group, lambda recording: recording.optimizers)
     return frozenset(key for _, optimizer in optimizers for key in optimizer.outside)
 
 
-def _exchanges_activations(recording: Recording) -> bool:
-    return any(_exchanges(step, wrapped=bool(recording.wrappers)) for step in recording.steps)
+def exchange_activations(group: Group) -> bool:
+    """Whether every rank exchanges activations on the way to the loss."""
+    return all(
+        any(_exchanges(step, wrapped=bool(recording.wrappers)) for step in recording.steps)
+        for recording in group.values()
+    )
 
 
 def _exchanges(step: TrainingStep, *, wrapped: bool) -> bool:

@@ -103,7 +103,8 @@ class Forward(Event):
     """Names of trainable parameters that were not there when the module was wrapped, or are others now."""
     seconds: float = 0.0
     batch_norms: int | None = None
-    """How many BatchNorm layers, SyncBatchNorm apart, are in train mode; None where it was not looked at."""
+    """How many BatchNorm layers, SyncBatchNorm apart, are in train mode; of a forward without autograd those that it
+    changes. None where it was not looked at."""
     unused: int | None = None
     """Bytes of parameters that this rank left unused in the last step that DDP kept count of, where it is a new one."""
     evaluating: tuple[str, ...] | None = None

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..digest import is_plain, sample, text, unseen
 from ..events.training import Backward, GradientCall, MeanLoss
+from ..leaves import Leaves
 from ..patch import IN_FULL, Args, Kwargs, around, guarded, watch
 from ..session import Session
 from ..training import Training, TrainingPart, Wrapper, is_digested, sequence_number
@@ -69,6 +70,8 @@ def _begin(training: Training, args: Args, kwargs: Kwargs) -> Any:
         loss = args[0] if args else kwargs.get("tensors")
         begun["loss"] = _look_at_loss(training, loss)
         _tell_means(training, begun["at"], loss)
+        if not training.backwards:
+            Leaves.of(training.session).look(loss, begun["at"])
         if training.hooks or not training.wrappers:
             Hooked.of(training.session).begin(loss)
         begun["began"] = time.monotonic()

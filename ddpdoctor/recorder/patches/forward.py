@@ -109,7 +109,8 @@ def caller_of(session: Session, module: Any) -> Where | None:
     while frame is not None:
         code = frame.f_code
         # By identity: what stands there may compare in its own way.
-        first = variables_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
+        is_method = "." in getattr(code, "co_qualname", ".").rpartition("<locals>.")[2]  # from Python 3.11 on
+        first = variables_of(frame).get(code.co_varnames[0]) if code.co_argcount and is_method else None
         if first is not None and (first is module or first is inside):
             outermost = frame
         frame = frame.f_back
@@ -140,6 +141,8 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
         if digested:
             with unseen(torch):
                 event.input = text(sample(torch, first))
+    if event.training and not event.grad and wrapper.evaluated != training.session.steps:
+        event.batch_norms = sum(_keeps_statistics(torch, module) for module in modules_inside(ddp.module))
     if event.grad:
         event.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
         if training.is_early or (digested and _may_walk(training.number, wrapper)):
@@ -220,6 +223,12 @@ def _look_at_layers(torch: Any, modules: list[Any], first: Any, event: Forward) 
             drops += _draws(torch, module)
     event.batch_norms = norms
     event.random = _random(torch, first) if drops else None
+
+
+def _keeps_statistics(torch: Any, module: Any) -> bool:
+    """Whether a forward changes running statistics of a module: BatchNorm in train mode."""
+    norm = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)
+    return norm and module.training and module.running_mean is not None
 
 
 def _draws(torch: Any, module: Any) -> bool:
