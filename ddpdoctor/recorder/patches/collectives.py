@@ -288,7 +288,7 @@ def _watch(collectives: _Collectives, name: str, differentiable: bool) -> Make:
                 after_own(issued)
 
     def begin(args: Args, kwargs: Kwargs) -> _OpenCollective | None:
-        return collectives.begin(name, sys._getframe(2), args, kwargs, differentiable)
+        return collectives.begin(name, sys._getframe(3), args, kwargs, differentiable)
 
     return watch(collectives.torch, begin, lambda call, *_: collectives.end(call), in_backward)
 
