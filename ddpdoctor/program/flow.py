@@ -33,6 +33,8 @@ from ddpdoctor.program.objects import MOST_POINTS, Objects
 from ddpdoctor.recorder import launchers
 
 _ONE_OF = (ast.Tuple, ast.List, ast.Set)
+_NO_RANK = {("NotEq", "-1"), ("Eq", "-1"), ("Gt", "-1"), ("GtE", "0"), ("Lt", "0")}
+"""Comparisons that come out alike for all ranks."""
 
 
 class Flow(Objects):
@@ -42,6 +44,7 @@ class Flow(Objects):
         super().__init__(files, called)
         self._made: dict[Point, Made] = {}
         self._rank_ends: set[object] | None = None
+        self._compared: set[ast.Compare] = set()
 
     def _caches(self) -> Iterator[dict[Any, Any]]:
         yield from super()._caches()
@@ -207,6 +210,8 @@ class Flow(Objects):
                 made = Made([], [Leaf(Origin.EQUAL, "next")])
             case ast.Lambda():
                 made = Made([], [Leaf(Origin.EQUAL, "lambda")])
+            case ast.Compare() if self._asks_for_a_job(point, node):
+                made = Made([], [Leaf(Origin.EQUAL, ast.unparse(node))])
             case _:
                 parts = [point.at(it) for it in _operands(node)]
                 # What a comprehension takes from a DataLoader is in its element.
@@ -226,6 +231,17 @@ class Flow(Objects):
             "builtins.next" in self.called(it) and self._is_loader(it.at(it.node.args[0]))  # type: ignore[union-attr]
             for it in ends
         )
+
+    def _asks_for_a_job(self, point: Point, node: ast.Compare) -> bool:
+        """Whether a rank is compared so that all ranks give the same: no rank is -1, which stands for no job."""
+        asked = (type(node.ops[0]).__name__, ast.unparse(node.comparators[0]))
+        if len(node.ops) > 1 or asked not in _NO_RANK or node in self._compared:
+            return False
+        self._compared.add(node)
+        try:
+            return {leaf.origin for leaf in self.origins(point.at(node.left))} <= {Origin.RANK, Origin.EQUAL}
+        finally:
+            self._compared.discard(node)
 
     def _of_variable(self, point: Point, node: ast.Name) -> Made:
         copies = self.copies(point)
