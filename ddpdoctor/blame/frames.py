@@ -138,9 +138,15 @@ def tells_of_a_peer(*chain: tuple[str, tuple[Frame, ...]]) -> bool:
         chain: ``Type: message`` and the frames of the exception, then of the one that caused it, and so on.
     """
     texts = [text for text, _ in chain]
-    if asked_the_store(*chain[0]) or is_of_another_service(texts, (own[-1].file for _, own in chain if own)):
+    if asked_the_store(*chain[0]) or is_of_another_service(texts, (raised_in(own) for _, own in chain)):
         return False
     return any(says(text, *VICTIM) for text in texts)
+
+
+def raised_in(frames: tuple[Frame, ...]) -> str:
+    """The file that raised an exception, or that called the function of Python's sockets that did."""
+    files = (frame.file for frame in reversed(frames))
+    return next((file for file in files if not file.endswith("/socket.py")), "")
 
 
 def asked_the_store(text: str, frames: tuple[Frame, ...]) -> bool:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 
 from ddpdoctor import failures
-from ddpdoctor.blame.frames import Frame, asked_the_store, tells_of_a_peer
+from ddpdoctor.blame.frames import Frame, asked_the_store, raised_in, tells_of_a_peer
 from ddpdoctor.failures import Says
 from ddpdoctor.logs.log import Ended, Log, Raised
 from ddpdoctor.recorder.launchers import COMMANDS
@@ -20,7 +20,7 @@ _STARTS_RANKS = re.compile("|".join((r"python|\.py\b", *COMMANDS)))
 def is_of_another_service(raised: Raised) -> bool:
     """Whether it tells of a connection to something that is no rank: a web server, a store of objects, a database."""
     links = raised.chain
-    files = (link.frames[-1].file for link in links if link.frames)
+    files = (raised_in(link.frames) for link in links)
     return failures.is_of_another_service([link.text for link in links], files)
 
 

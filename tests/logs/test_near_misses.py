@@ -146,3 +146,23 @@ def test_a_line_that_names_one_problem_has_one_reading() -> None:
     first = explained(raised(0, "RuntimeError", "CUDA error: invalid device ordinal"))[0]
     assert first.code == "DD802"
     assert not any("may mean" in line.text for line in first.evidence)
+
+
+@pytest.mark.parametrize(
+    ("client", "code"),
+    [
+        ("site-packages/urllib3/util/connection.py", "DD304"),
+        ("site-packages/torch/distributed/rendezvous.py", "DD003"),
+    ],
+)
+def test_a_name_that_a_web_client_looks_up_is_no_rank_s_host(client: str, code: str) -> None:
+    lookup = (
+        "Traceback (most recent call last):\n"
+        f'  File "/venv/lib/python3.11/{client}", line 60, in create\n    socket.getaddrinfo(host, port)\n'
+        '  File "/usr/lib/python3.11/socket.py", line 962, in getaddrinfo\n    _socket.getaddrinfo(host, port)\n'
+        "socket.gaierror: [Errno -2] Name or service not known\n"
+        "\nDuring handling of the above exception, another exception occurred:\n\n"
+    )
+    prefixed = "".join(f"[rank0]: {line}\n" for line in lookup.splitlines())
+    found = explained(prefixed + raised(0, "RuntimeError", "the vocabulary is not there"))
+    assert [finding.code for finding in found] == [code]
