@@ -20,7 +20,7 @@ from ddpdoctor.cli.report_output import write_out
 from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import DEFAULT_NPROC
-from ddpdoctor.job.guarded import Ending
+from ddpdoctor.job.guard import Ending
 from ddpdoctor.job.output_forwarding import Output
 from ddpdoctor.job.trainer import REFUSED, BadConfiguration, TrainingRun, about, bundled_configs, read_config
 from ddpdoctor.launch import Launch

@@ -143,13 +143,14 @@ class Guard:
 
 
 class Ending(NamedTuple):
-    """How it went; what the report says."""
+    """How a command ended; what the report says."""
 
     status: int
-    """The command's exit status; negative for a signal, SIGKILL's where not even that ended it."""
-    stopped: bool  # by us
-    left_behind: dict[int, str]
-    """Processes that outlived a command that ended by itself, with their command lines."""
+    """Its exit status; negative for a signal, SIGKILL's where not even that ended it."""
+    stopped: bool
+    """Whether we ended it."""
+    left_behind: dict[str, str]
+    """Processes that outlived a command that ended by itself, and were killed: command lines by process id."""
 
 
 def _send(pid: int, number: int) -> None:
@@ -269,7 +270,7 @@ def _run(
     if stopped:
         _send(guard.pid, signal.SIGTERM)
     # Helpers of a command that ended (multiprocessing's resource tracker) end by themselves, a moment later.
-    left = {pid: _command_of(pid) for pid in guard.let_end(grace)}
+    left = {str(pid): _command_of(pid) for pid in guard.let_end(grace)}
     for pid in guard.kill():
         print(f"guard: pid {pid} does not end on SIGKILL: {_command_of(pid)}", file=sys.stderr)
     if journal and journal.is_dir() and any(journal.iterdir()):

@@ -12,9 +12,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from ddpdoctor.job.guard import Ending
 from ddpdoctor.job.private_view import ORIGINALS
 
 GUARD = Path(__file__).with_name("guard.py")
@@ -24,18 +25,6 @@ _ENGINE_GRACE = 0.3
 """Seconds between SIGTERM and SIGKILL: these are our own ranks, and they have nothing to save."""
 _PATIENCE = 7.0
 """Seconds that the guard may take beyond the grace it gives; it gives up an unkillable process after 5 s."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a command ended."""
-
-    status: int
-    """Its exit status; negative for a signal."""
-    stopped: bool = False
-    """Whether we ended it."""
-    left_behind: Mapping[str, str] = field(default_factory=dict)
-    """Processes that outlived a command that ended by itself, and were killed: command lines by process id."""
 
 
 @dataclass
@@ -99,7 +88,7 @@ class Running:
         except FileNotFoundError:  # it did not start: the guard's exit status says why, or we were faster
             if self._process.returncode < 0:
                 self._sweep()
-            return Ending(self._process.returncode, self._stopped)
+            return Ending(self._process.returncode, self._stopped, {})
 
     def _sweep(self) -> None:
         """Do what is left to do for a guard that was killed: another one ends what carries the mark of its run."""

@@ -16,7 +16,8 @@ from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.system import System
 from ddpdoctor.job import sacct, torchrun
 from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
-from ddpdoctor.job.guarded import Ending, new_run_id, start
+from ddpdoctor.job.guard import Ending
+from ddpdoctor.job.guarded import new_run_id, start
 from ddpdoctor.job.job_folder import (
     EXACT,
     SNAPSHOT,

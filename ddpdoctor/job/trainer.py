@@ -15,7 +15,8 @@ from typing import Any
 import ddpdoctor
 from ddpdoctor.job import torchrun
 from ddpdoctor.job.command import Job, JobKind
-from ddpdoctor.job.guarded import Ending, Running, new_run_id, start
+from ddpdoctor.job.guard import Ending
+from ddpdoctor.job.guarded import Running, new_run_id, start
 from ddpdoctor.job.output_forwarding import Stream
 from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.options import RecorderOptions
