@@ -1,8 +1,6 @@
 """Plays back the journal of :mod:`ddpdoctor.recorder.originals`: everything is as it was before the job.
 
-    python -I -S journal.py FOLDER
-
-Standard library only, and run by path, so that the guard can do it where the command was killed.
+Standard library only, and loaded by path, so that the guard can do it where the command was killed.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ import os
 import runpy
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha1
 from pathlib import Path
@@ -220,13 +217,3 @@ _UNDO: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
     "moved": _moved,
     "times": _times,
 }
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Play back the journal in a folder."""
-    play_back(Path(arguments[0]))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

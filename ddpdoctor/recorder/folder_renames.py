@@ -7,33 +7,30 @@ is copied, and removed.
 from __future__ import annotations
 
 import errno
-import functools
 import os
 import shutil
 from collections.abc import Callable
 from typing import Any
 
+from .patch import around
+
 
 def rename_folders() -> None:
     """Have both functions of ``os`` do it."""
     for name in ("rename", "replace"):
-        setattr(os, name, _instead(getattr(os, name)))
+        setattr(os, name, around(_rename)(getattr(os, name)))
 
 
-def _instead(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def rename(src: Any, dst: Any, **folders: Any) -> None:
-        try:
-            original(src, dst, **folders)
-        except OSError as error:
-            if error.errno != errno.EXDEV or folders or not _is_on_one_disk(src, dst):
-                raise
-            draft = f"{os.fsdecode(dst)}.{os.getpid()}"
-            shutil.copytree(src, draft, symlinks=True)
-            original(draft, dst)
-            shutil.rmtree(src)
-
-    return rename
+def _rename(original: Callable[..., None], src: Any, dst: Any, **folders: Any) -> None:
+    try:
+        original(src, dst, **folders)
+    except OSError as error:
+        if error.errno != errno.EXDEV or folders or not _is_on_one_disk(src, dst):
+            raise
+        draft = f"{os.fsdecode(dst)}.{os.getpid()}"
+        shutil.copytree(src, draft, symlinks=True)
+        original(draft, dst)
+        shutil.rmtree(src)
 
 
 def _is_on_one_disk(source: Any, target: Any) -> bool:

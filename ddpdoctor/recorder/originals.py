@@ -335,16 +335,16 @@ def _tell_of_native(
     originals: Originals, module: str, place: str, name: str, position: int, keyword: str
 ) -> None:
     """Have such a function tell of what it is about to write."""
-    owner: Any = functools.reduce(getattr, filter(None, place.split(".")), sys.modules[module])
-    original = getattr(owner, name)
+    from .patch import around  # here, since the guard loads this file by its path
 
-    @functools.wraps(original)
-    def write(*args: Any, **kwargs: Any) -> Any:
+    owner: Any = functools.reduce(getattr, filter(None, place.split(".")), sys.modules[module])
+
+    def write(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         path = args[position] if len(args) > position else kwargs.get(keyword)
         originals.hear("open", (path, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
         return original(*args, **kwargs)
 
-    setattr(owner, name, write)
+    setattr(owner, name, around(write)(getattr(owner, name)))
 
 
 def _hear_of_truncate(originals: Originals) -> None:
@@ -354,15 +354,14 @@ def _hear_of_truncate(originals: Originals) -> None:
     """
     import ctypes
 
-    original = io.FileIO.truncate
+    from .patch import around
 
-    @functools.wraps(original)
-    def truncate(self: io.FileIO, size: int | None = None, /) -> int:
-        originals.hear("os.truncate", (self.fileno(), size))
-        return original(self, size)
+    def truncate(original: Callable[..., int], file: io.FileIO, *size: int | None) -> int:
+        originals.hear("os.truncate", (file.fileno(), *size))
+        return original(file, *size)
 
     (methods,) = gc.get_referents(io.FileIO.__dict__)
-    methods["truncate"] = truncate
+    methods["truncate"] = around(truncate)(io.FileIO.truncate)
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(io.FileIO))
 
 

@@ -15,8 +15,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import traceback
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 Way = Callable[[], object]
@@ -73,6 +75,22 @@ def open_a_and_truncate() -> None:
         os.ftruncate(file.fileno(), 0)
     with open("twin-a", "a") as file:
         file.truncate(0)
+
+
+def what_fails() -> None:
+    """Its tracebacks show no frame of the recorder."""
+    with open("best.pt", "rb", 0) as file:
+        fails = (
+            partial(os.rename, "none", "new"),
+            partial(os.replace, "none", "new"),
+            partial(file.truncate, 1),
+        )
+        for call in fails:
+            try:
+                call()
+            except OSError:
+                text = traceback.format_exc()
+            assert "recorder" not in text, text
 
 
 def open_a_and_replace() -> None:
