@@ -80,7 +80,7 @@ class Downloads:
         try:
             data = original(response, *args, **kwargs)
         finally:
-            del state[_READS]
+            state.pop(_READS, None)  # which another thread may have taken
         if not (original.__name__ == "_safe_read" and data == b"\r\n"):
             self._take(response, memoryview(args[0])[:data] if isinstance(data, int) else data)
         return data
