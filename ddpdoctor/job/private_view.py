@@ -416,8 +416,10 @@ def _become(layers: Path, visible: Sequence[Path], script: Path | None, *, by_us
         visible = [*visible, *foreign]
         uncovered = [*owned.uncovered, *(folder for folder in foreign if os.access(folder, os.W_OK))]
         _unshare_as_user()
+    points = {mount.point for mount in seen}
+    real = {place.resolve() for place in _REAL} - points  # as /run in containers
     view = _View(layers)
-    view.assemble(seen, folders, visible)
+    view.assemble(seen, folders, [*visible, *real])
     _note(layers, {"covered": view.covered, "uncovered": [*map(str, uncovered)]})
     os.environ["DDPDOCTOR_COVERED"] = os.pathsep.join(view.covered)
     os.environ["DDPDOCTOR_UNCOVERED"] = os.pathsep.join(map(str, uncovered))

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -57,6 +58,30 @@ def test_a_folder_of_another_group_is_named_and_its_files_are_kept(project: Path
     assert {Path(file.path).name for file in written.files} == {"best.pt", "new.pt"}
     assert str(shared) in written.uncovered
     assert str(project) not in written.uncovered
+
+
+SERVES = (
+    "import socket, sys; server = socket.socket(socket.AF_UNIX); server.bind(sys.argv[1]); server.listen()\n"
+    "print(flush=True); server.accept()"
+)
+ASKS = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_a_server_in_run_is_reached_from_another_network_namespace(project: Path, tmp_path: Path) -> None:
+    """As munged is, which srun asks; in a container /run may lie on the disk of /."""
+    address = f"/run/ddpdoctor-{os.getpid()}"
+    server = ["unshare", "--net", sys.executable, "-c", SERVES, address]
+    with subprocess.Popen(server, stdout=subprocess.PIPE) as serves:
+        try:
+            assert serves.stdout is not None
+            serves.stdout.readline()
+            trace = run("view", project, tmp_path / "run", sys.executable, "-c", ASKS, address)
+        finally:
+            serves.kill()
+            Path(address).unlink(missing_ok=True)
+    assert trace.status == 0, trace.log
 
 
 @pytest.mark.parametrize("mount", [None, "/elsewhere"])
