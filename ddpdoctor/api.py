@@ -93,6 +93,8 @@ def check(
         TypeError: there is no such option, or its value is of another type.
     """
     _refuse_wrong({"nproc": nproc, "module": module, **options})
+    if options.get("fail_on") is not None:
+        options["fail_on"] = _level(options["fail_on"])
     hosts = None if isinstance(rehearse, bool) or not rehearse else rehearse
     with tempfile.TemporaryDirectory(prefix="ddpdoctor-function-") as folder:
         words = _words(script, args, Path(folder))
@@ -123,6 +125,13 @@ def _refuse_wrong(options: Mapping[str, object]) -> None:
         kind = next((kind for kind in _KINDS if types[name] in (kind, kind | None)), None)
         if kind and value is not None and not isinstance(value, (kind, int) if kind is float else kind):
             raise TypeError(f"check(): {name}={value!r} is not {_KINDS[kind]}")
+
+
+def _level(value: object) -> Level:
+    level = next((level for level in (Level.FAIL, Level.WARN) if value in (level, level.value)), None)
+    if level is None:
+        raise TypeError(f"check(): fail_on={value!r} is neither 'fail' nor 'warn'")
+    return level
 
 
 def _names(argument: str, names: str | Iterable[str]) -> list[str] | None:

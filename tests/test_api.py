@@ -55,6 +55,7 @@ def test_what_cannot_be_examined_raises(tmp_path: Path) -> None:
         ({"epochs": 3}, "check() has no argument 'epochs'"),
         ({"nprocs": 2}, "check() has no argument 'nprocs'; did you mean nproc?"),
         ({"nproc": "2"}, "check(): nproc='2' is not a whole number"),
+        ({"fail_on": "x"}, "check(): fail_on='x' is neither 'fail' nor 'warn'"),
         ({"budget": "fast"}, "check(): budget='fast' is not a number"),
         ({"ignore": 3}, "check(): ignore=3 is not a list of codes or names"),
         ({"script": 5}, "check(): 5 is not a script, a launch line or a function"),
