@@ -164,14 +164,18 @@ class Judging:
         return with_sections(self._in_own_words(report), self.facts, self.request.options, self.log)
 
     def _in_own_words(self, report: Report) -> Report:
-        """The report with fixes in the words of the user's script, where a patch has them."""
+        """The report with fixes in the words of the user's script."""
         trace, folder = self.facts.get(Source.RUN), self._job_folder
-        if not report.findings or folder is None or not isinstance(trace, Trace) or trace.bundled:
+        if not report.findings:
             return report
         from ddpdoctor.fix.propose import in_own_words  # which a run without findings does not need
 
-        ran = partial(is_as_it_ran, folder)
-        findings = in_own_words(report.findings, trace, working_directory(folder), ran)
+        findings = report.findings
+        if self.request.options.no_run:
+            findings = in_own_words(findings, Trace(()), Path.cwd(), lambda _: True)
+        elif folder is not None and isinstance(trace, Trace) and not trace.bundled:
+            ran = partial(is_as_it_ran, folder)
+            findings = in_own_words(findings, trace, working_directory(folder), ran)
         return replace(report, findings=findings)
 
 

@@ -147,6 +147,17 @@ def test_a_script_that_changed_since_it_ran_keeps_the_general_fix(tmp_path):
             "sampler = DistributedSampler(    # in place of lines 2-4\n    data,\n)",
         ),
         (
+            "DD303",
+            """\
+            import torch.distributed as dist
+            for step in range(9):
+                if dist.get_rank() == 0 and step == 4:
+                    dist.all_reduce(loss)
+            """,
+            4,
+            "if step == 4:    # in place of line 3",
+        ),
+        (
             "DD226",
             """\
             import torch.distributed as dist

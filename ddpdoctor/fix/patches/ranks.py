@@ -62,8 +62,13 @@ def _statement(case: Case) -> Node:
 def move_out(source: Source, statement: Node) -> None:
     """Move a statement in front of the condition by rank that it is under, or behind it."""
     guard = source.plain_if(source.rank_guard(statement))
-    if statement not in guard.body or not source.begins_line(statement):
+    is_both = isinstance(guard.test, ast.BoolOp) and isinstance(guard.test.op, ast.And)
+    others = [it for it in guard.test.values if not source.decides_by_rank(it)] if is_both else []
+    if statement not in guard.body or not source.begins_line(statement) or (others and len(guard.body) > 1):
         raise CannotPatch(f"line {statement.lineno} is under more than the condition by rank")
+    if others:
+        source.replace(guard.test, " and ".join(map(source.code, others)))
+        return
     code = source.reindented(statement, "")
     if guard.body[0] is statement:
         source.insert_before(guard, code)
