@@ -1,5 +1,5 @@
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
 from ddpdoctor.recorder.events.training import CopyForward
@@ -8,6 +8,18 @@ from ddpdoctor.trace import Recording, Trace, grouped, in_turn, of_model, on_eac
 from ddpdoctor.trace.source_causes import guarded_update
 from ddpdoctor.trace.sync import Group, differing, replicas
 from ddpdoctor.trace.weights import Difference, first_difference
+
+_AVERAGED_APART = (
+    "The trained weights are equal. Their averages differ because ranks made the copy before the wrap, or did not "
+    "update it alike."
+)
+_DRAWN_APART = (
+    "The trained weights are equal, and the copy never changes: each rank drew or loaded its weights by itself, so "
+    "the ranks train against different references."
+)
+_FREEZE = (
+    "copy.deepcopy(model.module)    # after the wrap, in its place; or broadcast its parameters from rank 0"
+)
 
 
 class EmaDiverges(Check):
@@ -61,23 +73,23 @@ class EmaDiverges(Check):
                     and min(copy.time for copy in row.values()) <= since
                     and any(_is_average(group[rank], copy) for rank, copy in row.items())
                 ]
-                findings += [self._differ(group, row) for row in unequal[:1]]
+                findings += [self._differ(group, row, _never_changes(rows)) for row in unequal[:1]]
         self.require(compared, "no two ranks evaluated a copy of the model")
         return findings or Passed(f"copies of the model were equal in {plural(compared, 'evaluation')}")
 
-    def _differ(self, group: Group, row: Mapping[int, CopyForward]) -> Finding:
+    def _differ(self, group: Group, row: Mapping[int, CopyForward], is_frozen: bool) -> Finding:
         rank, first = next(iter(row.items()))
         unequal, wrapper = _differing(row), group[rank].wrapper(first.wrapper) or group[rank].wrappers[0]
         weights = [key for key in unequal if key in {parameter.key for parameter in wrapper.parameters}]
         finding = self.fail if weights else self.info
         update = guarded_update(group[rank].script, group) if weights else None
         return finding(
-            f"{ranks_phrase(row)} evaluate an averaged copy of {wrapper.module} that differs between them: "
-            + listing(weights or unequal),
-            why="The trained weights are equal. Their averages differ because ranks made the copy before the "
-            "wrap, or did not update it alike."
+            f"{ranks_phrase(row)} evaluate {'a frozen' if is_frozen else 'an averaged'} copy of {wrapper.module} that "
+            "differs between them: " + listing(weights or unequal),
+            why=(_DRAWN_APART if is_frozen else _AVERAGED_APART)
             if weights
             else "Its weights are equal, and its buffers come from each rank's own batches.",
+            **({"fix": _FREEZE} if is_frozen else {}),
             ranks=tuple(row),
             where=update or first.at,
             evidence=shown_at("evaluated", first.at if update else None)
@@ -87,6 +99,13 @@ class EmaDiverges(Check):
             ),
             about=of_model(wrapper),
         )
+
+
+def _never_changes(rows: Sequence[Mapping[int, CopyForward]]) -> bool:
+    """Whether a copy holds the same in several evaluations."""
+    return len(rows) > 1 and all(
+        row[rank].digests == copy.digests for row in rows for rank, copy in rows[0].items()
+    )
 
 
 def _evaluated_together(group: Group) -> list[list[dict[int, CopyForward]]]:
