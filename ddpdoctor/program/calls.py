@@ -61,6 +61,14 @@ class Calls(Index):
     def _names_of(self, end: Point) -> Iterator[Referent]: ...
 
     @abstractmethod
+    def contents(self, point: Point) -> list[tuple[object, Point]]:
+        """What is put into a container, each with its key or position."""
+
+    @abstractmethod
+    def elements(self, points: list[Point], path: Sequence[object]) -> list[Point]:
+        """The elements at some positions, one inside the other, of what these are."""
+
+    @abstractmethod
     def _member(self, owner: Point, name: str) -> list[Point]: ...
 
     @abstractmethod
@@ -116,6 +124,10 @@ class Calls(Index):
         called = self.called(point)
         if "builtins.getattr" in called and len(node.args) > 1:
             return [*self._got(point, node), *(point.at(it) for it in node.args[2:])]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and node.args:
+            owner, key = point.at(node.func.value), node.args[0]
+            if isinstance(key, ast.Constant) and self.contents(owner):
+                return [*self.elements([owner], [key.value]), *(point.at(it) for it in node.args[1:])]
         if "dataclasses.field" in called:
             return [it for given in node.keywords for it in self._field(point, given)]
         if returns_its_object(node) and all(isinstance(it, str) for it in called):
@@ -239,6 +251,9 @@ class Calls(Index):
             for keyword in at.node.keywords:  # type: ignore[union-attr]
                 if keyword.arg == parameter.arg:
                     return at.at(keyword.value)
+                named = self.contents(at.at(keyword.value)) if keyword.arg is None else ()
+                if (held := next((it for name, it in named if name == parameter.arg), None)) is not None:
+                    return held
         positional = [*function.args.posonlyargs, *function.args.args]
         if parameter not in positional:
             return None
@@ -247,9 +262,14 @@ class Calls(Index):
         if bound and position == 0:
             return call.at(node.func.value) if isinstance(node.func, ast.Attribute) and not partial else None
         given = [partial.at(it) for it in partial.node.args[1:]] if partial else []  # type: ignore[union-attr]
-        if any(isinstance(it, ast.Starred) for it in node.args[: position - bound + 1]):
-            return None
-        given += [call.at(it) for it in node.args]
+        for it in node.args:
+            given += (
+                [held for _, held in self.contents(call.at(it.value))]
+                if isinstance(it, ast.Starred)
+                else [call.at(it)]
+            )
+            if isinstance(it, ast.Starred) and not self.contents(call.at(it.value)):
+                break
         return given[position - bound] if position - bound < len(given) else None
 
     def _partial(self, call: Point) -> Point | None:

@@ -147,22 +147,23 @@ class Containers(Calls):
             points = [element for point in points for element in self._element(point, key)]
         return points
 
-    def _element(self, point: Point, key: object) -> Iterator[Point]:
+    def _element(self, point: Point, key: object) -> list[Point]:
         """The element of a container by a constant; the container where it is not known."""
+        return self.held_at(point, key) or self.ends(point)
+
+    def held_at(self, point: Point, key: object) -> list[Point]:
+        """What a container holds at a constant, as far as it is written somewhere."""
         items = self.contents(point)
         if isinstance(key, int) and key < 0:
             key += len(items)
-        same = (it for name, it in items if name == key and type(name) is type(key))
-        if held := [*same] or [it for name, it in items if name is None]:
-            yield from held
-            return
-        for end in self.ends(point):
+        found = [it for name, it in items if name == key and type(name) is type(key)]
+        found = found or [it for name, it in items if name is None]
+        for end in () if found else self.ends(point):
             node = end.node
             stands = isinstance(node, ast.Call) and self._stands_for_arguments(end, node)
             if isinstance(node, ast.Call) and stands and isinstance(key, int) and key < len(node.args):
-                yield end.at(node.args[key])
-            else:
-                yield end
+                found.append(end.at(node.args[key]))
+        return found
 
     def turns(self, iterated: Point, path: Sequence[int]) -> list[Point]:
         """What a loop's variable is, where containers hold it; ``path`` is its position in the tuple of a turn."""

@@ -22,9 +22,10 @@ from ddpdoctor.program.files import (
     lines,
     name_of_scope,
 )
-from ddpdoctor.program.flow import tests_of_returns
+from ddpdoctor.program.identity import identity
 from ddpdoctor.program.index import Context, Entity, Origins, Point, Referent
-from ddpdoctor.program.known import FINITE, Origin, is_pure, origin_of
+from ddpdoctor.program.known import FINITE, Origin
+from ddpdoctor.program.values import tests_of_returns
 
 if TYPE_CHECKING:
     from ddpdoctor.program.program import Program
@@ -46,10 +47,6 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.FloorDiv: operator.floordiv,
 }
-
-
-_DEEPEST = 12
-"""Steps by which the identity of a value is followed."""
 
 
 class Undecided(Exception):
@@ -111,7 +108,7 @@ class Expression:
     def identity(self) -> str:
         """A text that is the same for two expressions which are put together alike from the same values."""
         with suppress(RecursionError):
-            return _identity(self.program, self.point)
+            return identity(self.program.flow, self.point)
         return ""
 
     @property
@@ -311,6 +308,9 @@ class Expression:
                 return all(_OPERATORS[type(op)](*pair) for op, pair in zip(node.ops, pairs, strict=True))
             case ast.BoolOp():
                 return self._joined(node, inner)
+            case ast.IfExp():
+                with suppress(Undecided):
+                    return inner(node.body if inner(node.test) else node.orelse)
         return of(self)
 
     @staticmethod
@@ -347,81 +347,6 @@ class Expression:
                 yield from self.inner(value).parts()
         else:
             yield self.inner(node)
-
-
-@dataclass(frozen=True, eq=False)
-class Condition:
-    """What has to be so for a line to be reached."""
-
-    test: Expression
-    holds: bool
-    at: Where
-    """The line of the statement that decides."""
-
-    @property
-    def statement(self) -> ast.If | ast.While | None:
-        """That whose whole condition it is."""
-        parent = self.test.file.parents.get(self.test.node)
-        decides = isinstance(parent, ast.If | ast.While) and parent.test is self.test.node
-        return parent if decides else None  # type: ignore[return-value]
-
-    @property
-    def otherwise(self) -> list[ast.stmt]:
-        """What is run where it is not so."""
-        statement = self.statement
-        if not isinstance(statement, ast.If):
-            return []
-        return statement.orelse if self.holds else statement.body
-
-    def needs(self) -> Iterator[Condition]:
-        """The parts that each have to be so, where it is a conjunction."""
-        node, holds = self.test.node, self.holds
-        while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            node, holds = node.operand, not holds
-        if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And if holds else ast.Or):
-            for value in node.values:
-                yield from Condition(self.test.inner(value), holds, self.at).needs()
-        else:
-            yield Condition(self.test.inner(node), holds, self.at)
-
-    @property
-    def by_rank(self) -> Origins | None:
-        """The origins of a part of it that the number of the rank decides; None where no part is one."""
-        for part in self.test.parts():
-            origins = part.origins
-            if Origin.RANK in origins.kinds and origins.only(Origin.RANK, Origin.ENVIRONMENT):
-                return origins
-        return None
-
-
-def where_of(point: Point) -> Where:
-    """The line of a value."""
-    node = point.node.node if isinstance(point.node, Definition) else point.node
-    assert isinstance(node, ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias)
-    return point.file.where(node)
-
-
-def _identity(program: Program, point: Point, depth: int = 0) -> str:
-    node, flow = point.node, program.flow
-    if isinstance(node, ast.Constant):
-        return repr(node.value)
-    inner = [] if depth > _DEEPEST else flow.copies(point)
-    if inner:
-        return "|".join(sorted({_identity(program, it, depth + 1) for it in inner}))
-    at = where_of(point)
-    place = f"{at.file}:{at.line}:{getattr(node, 'key', '')}"
-    if depth > _DEEPEST or isinstance(node, Definition):
-        return place
-    it = Expression(program, point.file, node, point.context) if isinstance(node, ast.expr) else None
-    if isinstance(node, ast.Call) and it is not None:
-        if not it.called or not all(is_pure(name) and origin_of(name) is None for name in it.called):
-            return f"{place}:{node.col_offset}"
-        parts: list[ast.AST] = [node.func, *node.args, *(each.value for each in node.keywords)]
-    else:
-        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-    inside = ",".join(_identity(program, point.at(part), depth + 1) for part in parts)
-    named = getattr(node, "attr", "") or getattr(node, "id", "")
-    return f"{type(node).__name__}:{named}({inside})"
 
 
 def _names(referents: frozenset[Referent]) -> frozenset[str]:

@@ -299,3 +299,10 @@ def scope_of(definition: Definition) -> Scope:
     """The scope that a definition stands for which is set elsewhere."""
     assert isinstance(definition.node, (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.Module))
     return definition.node
+
+
+def where_of(point: Point) -> Where:
+    """The line of a value."""
+    node = point.node.node if isinstance(point.node, Definition) else point.node
+    assert isinstance(node, ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias)
+    return point.file.where(node)

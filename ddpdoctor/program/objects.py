@@ -4,45 +4,37 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ddpdoctor.program import known
 from ddpdoctor.program.calls import PARTIAL
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.containers import Containers
 from ddpdoctor.program.files import (
     FUNCTIONS,
     File,
     Function,
-    argument,
     dotted,
     is_static,
-    name_called,
-    returned,
 )
 from ddpdoctor.program.index import Entity, Point, Referent, scope_of
+from ddpdoctor.program.members import Members
 
 MOST_POINTS = 6000
 """Points that are looked at for one question."""
 
 
-class Objects(Containers):
+class Objects(Members):
     """The copies, names and classes of the values of one program."""
 
     def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
         super().__init__(files, called)
         self._copies: dict[Point, list[Point]] = {}
         self._referents: dict[Point, frozenset[Referent]] = {}
-        self._types: dict[Point, frozenset[Referent]] = {}
-        self._owned: dict[ast.Attribute, Iterable[Referent]] = {}
-        self._families: dict[Entity, list[Entity]] = {}
-        self._derived: defaultdict[Entity, list[Entity]] = defaultdict(list)
 
     def _caches(self) -> Iterator[dict[Any, Any]]:
         yield from super()._caches()
-        yield from (self._copies, self._referents, self._types, self._owned, self._contents)
+        yield from (self._copies, self._referents)
 
     # Copies: where an object comes from.
 
@@ -144,8 +136,10 @@ class Objects(Containers):
         while isinstance(base, ast.Subscript) and isinstance(base.slice, ast.Constant):
             path.insert(0, base.slice.value)
             base = base.value
-        elements = self.elements([point.at(base)], path)
-        return [it for it in elements if it.node is not node.value and not _is_container(it.node)]
+        points = [point.at(base)]
+        for key in path:
+            points = [it for each in points for it in self.held_at(each, key)]
+        return points
 
     def _attribute(self, point: Point, node: ast.Attribute) -> list[Point]:
         own, others = self._reaching(node, point.file)
@@ -153,115 +147,6 @@ class Objects(Containers):
         if others:
             found += self._member(point.at(node.value), node.attr)
         return list(dict.fromkeys(it for each in found for it in self._of_property(each)))
-
-    def _of_property(self, member: Point) -> list[Point]:
-        """What a property returns; the member itself where it is none."""
-        function = member.node.node if isinstance(member.node, Definition) else None
-        decorators = function.decorator_list if isinstance(function, FUNCTIONS) else []
-        if any("property" in (dotted(it) or "") for it in decorators):
-            return [Point(value, member.file) for value in returned(function)]  # type: ignore[arg-type]
-        return [member]
-
-    def _member(self, owner: Point, name: str) -> list[Point]:
-        """What an attribute of a module, a class or an object is."""
-        found: list[Point] = []
-        for referent in self.referents(owner):
-            if isinstance(referent, Entity) and isinstance(referent.node, ast.Module):
-                found += self._of_module(name, referent.file)
-            elif isinstance(referent, Entity) and isinstance(referent.node, ast.ClassDef):
-                found += self._of_class(referent, name)
-        for of_type in self.types(owner):
-            if isinstance(of_type, Entity):
-                found += self._of_class(of_type, name)
-            found += self._stored(name, of_type)
-        return found or [it for end in self.ends(owner) for it in self._constructed(end, name)]
-
-    def _constructed(self, end: Point, name: str) -> Iterator[Point]:
-        """What a wrapper or a data class was given for an attribute of its own name."""
-        if not isinstance(end.node, ast.Call):
-            return
-        for referent in self.referents(end.at(end.node.func)):
-            if isinstance(referent, str) and known.WRAPPERS.get(referent) == name and end.node.args:
-                yield end.at(end.node.args[0])
-            elif referent in known.NAMESPACES and (given := argument(end.node, None, name)) is not None:
-                yield end.at(given)
-            elif isinstance(referent, Entity) and isinstance(referent.node, ast.ClassDef):
-                fields = [dotted(it.target) for it in referent.node.body if isinstance(it, ast.AnnAssign)]
-                given = argument(end.node, fields.index(name), name) if name in fields else None
-                yield from [end.at(given)] if given is not None else []
-
-    def _of_class(self, of_class: Entity, name: str) -> list[Point]:
-        """What a class, or a base of it, defines under a name."""
-        for entity in self.family(of_class):
-            scope = entity.node
-            assert isinstance(scope, ast.ClassDef)
-            if definitions := self.chains(scope, entity.file).all.get(name):
-                return [Point(it, entity.file) for it in definitions]
-        return []
-
-    def _stored(self, name: str, of_type: Referent) -> list[Point]:
-        """What the program assigns to an attribute of objects of a class, or puts into what it holds."""
-        found = []
-        stores = ((store, store, file) for store, file in self._stores.get(name, ()))
-        for store, by, file in (*stores, *self._filled.get(name, ())):
-            definition = self.chains(file.scopes[store], file).definition(by)
-            if definition is not None and of_type in self._owners(store, file):
-                found.append(Point(definition, file))
-        return found
-
-    def _owners(self, store: ast.Attribute, file: File) -> Iterable[Referent]:
-        """The classes of the object whose attribute is assigned, with those that have it for a base."""
-        if store in self._owned:
-            return self._owned[store]
-        types = self.types(Point(store.value, file))
-        own = [it for it in types if isinstance(it, Entity)]
-        owners = {*types, *(base for it in own for base in self.family(it)), *self._subclasses(own)}
-        if Point(store.value, file) in self._types:
-            self._owned[store] = owners
-        return owners
-
-    def _subclasses(self, bases: Sequence[Entity]) -> list[Entity]:
-        if not self._derived:
-            classes = [it for entities in self._named.values() for it in entities]
-            for of_class in classes:
-                for base in self.family(of_class) if isinstance(of_class.node, ast.ClassDef) else ():
-                    self._derived[base].append(of_class)
-        return list(dict.fromkeys(it for base in bases for it in self._derived.get(base, ())))
-
-    def family(self, of_class: Entity) -> list[Entity]:
-        """A class and those of its bases that the program defines."""
-        if of_class not in self._families:
-            self._families[of_class] = self._find_family(of_class)
-        return self._families[of_class]
-
-    def _find_family(self, of_class: Entity) -> list[Entity]:
-        found = [of_class]
-        for entity in found:  # which grows
-            bases = entity.node.bases if isinstance(entity.node, ast.ClassDef) else []
-            for base in bases:
-                referents = self.referents(Point(base, entity.file))
-                found += [it for it in referents if isinstance(it, Entity) and it not in found]
-        return [it for it in found if isinstance(it.node, ast.ClassDef)]
-
-    def buffers(self, owner: Point) -> frozenset[str]:
-        """The buffers that the classes of a module register."""
-        types = [it for it in self.types(owner) if isinstance(it, Entity)]
-        return frozenset().union(*(self._registered(of) for it in types for of in self.family(it)))
-
-    def _registered(self, of_class: Entity) -> frozenset[str]:
-        calls = (it for it in ast.walk(of_class.node) if isinstance(it, ast.Call))
-        given = (it.args[0] for it in calls if name_called(it) == "register_buffer" and it.args)
-        return frozenset(str(it.value) for it in given if isinstance(it, ast.Constant))
-
-    def library_bases(self, of_class: Entity) -> set[str]:
-        """The classes of libraries that a class derives from."""
-        bases = [
-            referent
-            for entity in self.family(of_class)
-            for base in getattr(entity.node, "bases", ())
-            for referent in self.referents(Point(base, entity.file))
-        ]
-        return {it for it in bases if isinstance(it, str)}
 
     # Names and classes.
 
@@ -398,10 +283,6 @@ def _is_of_class(parameter: Definition, file: File) -> bool:
     """Whether a method's first parameter is its class and no object."""
     function = file.parents[file.parents[parameter.node]]
     return any(dotted(it) == "classmethod" for it in getattr(function, "decorator_list", ()))
-
-
-def _is_container(node: ast.AST | Definition) -> bool:
-    return isinstance(node, ast.Dict | ast.Tuple | ast.List)
 
 
 def _annotated(annotation: ast.expr) -> ast.expr:

@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from ddpdoctor.model import Where
-from ddpdoctor.program.expressions import Condition, Expression, where_of
+from ddpdoctor.program.conditions import Condition
+from ddpdoctor.program.expressions import Expression
 from ddpdoctor.program.files import (
     LOOPS,
     File,
@@ -26,9 +27,10 @@ from ddpdoctor.program.files import (
 )
 from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.handlers import catching
-from ddpdoctor.program.index import Entity, Origins, Point, Source
+from ddpdoctor.program.index import Entity, Origins, Point, Source, where_of
 from ddpdoctor.program.known import NAMED_BY_CLOCK, Origin, is_module
-from ddpdoctor.program.loops import Loops, WayOut
+from ddpdoctor.program.loops import Loops
+from ddpdoctor.program.ways_out import WayOut
 
 _PROGRAMS: dict[tuple[Path, str], Program] = {}
 """Those that were read, by the working directory and the script as it was named."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ddpdoctor.program.chains import Definition, How
+from ddpdoctor.program.conditions import Condition
 from ddpdoctor.program.expressions import Expression, Undecided
-from ddpdoctor.program.index import Point
+from ddpdoctor.program.index import Point, where_of
 
 _MOST_STEPS = 40
 _CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
@@ -50,11 +51,33 @@ class Trial:
             return tried, False
         if steps > _MOST_STEPS or (isinstance(node, Definition) and node.how is How.CHANGED):
             raise Undecided
-        found = [self._of_copy(part, it, steps + 1) for it in part.program.flow.copies(point)]
+        copies = self._that_hold(part, part.program.flow.copies(point), steps)
+        found = [self._of_copy(part, it, steps + 1) for it in copies]
         others = [value for value, constant in found if not constant] or [value for value, _ in found]
         if not others or any(it != others[0] for it in others):
             raise Undecided
         return others[0], all(constant for _, constant in found)
+
+    def _that_hold(self, part: Expression, copies: list[Point], steps: int) -> list[Point]:
+        """Those of several copies whose conditions are not known to be otherwise; the last alone whose are so."""
+        if len(copies) < 2:
+            return copies
+        around = {it.test.node for it in part.program.conditions(part.where)}
+        alive, sure = [], []
+        for copy in copies:
+            conditions = [it for it in part.program.conditions(where_of(copy)) if it.test.node not in around]
+            answers = [self._is_so(it, copy, steps) for it in conditions]
+            alive += [copy] if False not in answers else []
+            sure += [copy] if answers and all(answers) else []
+        return sure[-1:] or alive
+
+    def _is_so(self, condition: Condition, copy: Point, steps: int) -> bool | None:
+        try:
+            return (
+                bool(self.value(replace(condition.test, context=copy.context), steps + 1)) is condition.holds
+            )
+        except (Undecided, TypeError, ArithmeticError):
+            return None
 
     def _of_copy(self, part: Expression, copy: Point, steps: int) -> tuple[Any, bool]:
         if not isinstance(copy.node, ast.expr) or isinstance(copy.node, ast.Constant):

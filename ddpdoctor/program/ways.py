@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from ddpdoctor.model import Where
 from ddpdoctor.program.calls import MOST_CALLS
-from ddpdoctor.program.expressions import Condition, Expression
+from ddpdoctor.program.conditions import Condition
+from ddpdoctor.program.expressions import Expression
 from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File
 from ddpdoctor.program.index import Context, Entity, Point
 from ddpdoctor.program.known import Origin

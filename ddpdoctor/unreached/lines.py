@@ -17,6 +17,7 @@ from ddpdoctor.program.index import Context, Origins
 from ddpdoctor.program.known import GENERATORS, LOADERS, SEEDS, gathers
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
+from ddpdoctor.unreached.own_data import divides, is_size
 from ddpdoctor.unreached.ranks import SIZE, is_shut, ranks_where
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
@@ -35,11 +36,6 @@ _MOST_READ, _MOST_BESIDE_A_RUN = 30_000, 8_000
 """Lines of a program that are judged by their source: some ten seconds for that alone, and a few beside a run."""
 _MOST_LINES = 6
 """Of a path, that evidence lists."""
-_SIZES = frozenset({"size", "numel", "dim", "nelement", "__len__"})
-_SIZE_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device", "type", "is_cuda"})
-_KINDS = frozenset(
-    {"builtins.len", "builtins.isinstance", "builtins.hasattr", "builtins.type", "builtins.callable"}
-)
 _COLLECTIVES = frozenset(it.name for it in OPERATIONS if it.kind is not Kind.PAIR)
 _INTERESTING = frozenset(
     {
@@ -291,7 +287,7 @@ class UnreachedLines:
         origins = value.origins
         if not origins.differs:
             return None
-        kinds = value.kinds_without(_is_size)
+        kinds = value.kinds_without(is_size)
         by_rank = kinds <= {Origin.RANK, Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT}
         own = (
             (Origin.CLOCK, True),
@@ -328,8 +324,8 @@ class UnreachedLines:
     def _is_of_shards(self, value: Expression) -> bool:
         """Whether the data that a value is made of is another on each rank: a loader without a sampler gives all ranks
         the same, as long as it does not shuffle."""
-        loaders = [it for it in value.made_of(_is_size) if it.is_call and not it.called.isdisjoint(LOADERS)]
-        return not loaders or any(map(_divides, loaders))
+        loaders = [it for it in value.made_of(is_size) if it.is_call and not it.called.isdisjoint(LOADERS)]
+        return not loaders or any(map(divides, loaders))
 
     @cached_property
     def _by_rank(self) -> dict[tuple[str, str], list[frozenset[int] | None]]:
@@ -393,26 +389,3 @@ def _names_a_group(call: Expression) -> bool:
     """Whether only some ranks have to call it: those of a group, which may be one that they make among themselves."""
     given = (call.argument(None, name) for name in (*_GROUPS, "use_local_synchronization"))
     return any(it is not None and getattr(it.node, "value", True) for it in given)
-
-
-def _divides(loader: Expression) -> bool:
-    """Whether a loader reads other samples on each rank, or in another order."""
-    node = loader.node
-    if not isinstance(node, ast.Call) or any(it.arg is None for it in node.keywords) or len(node.args) > 2:
-        return False
-    given = {it.arg: it.value for it in node.keywords}
-    shuffle = given.get("shuffle")
-    shuffles = isinstance(shuffle, ast.Constant) and shuffle.value is True
-    return shuffles or any(
-        not isinstance(given.get(name, ast.Constant(None)), ast.Constant) for name in _SAMPLERS
-    )
-
-
-_SAMPLERS = ("sampler", "batch_sampler")
-
-
-def _is_size(value: Expression) -> bool:
-    node = value.node
-    if isinstance(node, ast.Attribute):
-        return node.attr in _SIZE_ATTRIBUTES
-    return value.is_call and (value.method in _SIZES or not value.called.isdisjoint(_KINDS))

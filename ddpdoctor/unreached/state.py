@@ -96,5 +96,10 @@ def _devices(lines: UnreachedLines) -> Iterator[tuple[Expression, Expression | N
             yield call, it
     for call in lines.calls_of_methods(("to", "cuda")):
         given = call.argument(0, "device")
-        if given is not None and not any("torch.device" in it.called for it in given.made_of()):
+        if given is not None and not any(_is_of_tensor(it) for it in given.made_of()):
             yield call, given
+
+
+def _is_of_tensor(value: Expression) -> bool:
+    """Whether it is the device of something, or one that was made elsewhere, where it is judged."""
+    return value.is_attribute("device") or "torch.device" in value.called

@@ -34,6 +34,7 @@ _FILL = ("zeros_", "ones_", "constant_", "eye_", "dirac_")
 """Functions of torch.nn.init that draw nothing."""
 _OF_LAYERS = ("weight", "bias")
 """The parameters of torch's own layers."""
+_LAYERS = ("modules", "named_modules", "children", "named_children")
 _ALL = ("parameters", "named_parameters")
 """Methods that give the parameters of a module."""
 _SHOWN = "torch.utils.tensorboard.SummaryWriter."
@@ -174,12 +175,14 @@ def _is_parameter(unreached: UnreachedLines, tensor: Expression) -> bool:
         return over.method in _ALL and over.owner is not None and _is_trained(over.owner)
     if not isinstance(node, ast.Attribute):
         return False
-    if any("torch.nn.Parameter" in it.called for it in tensor.values if it is not None):
-        return True
     owner = tensor.inner(node.value)
-    if node.attr in _OF_LAYERS and any(it.startswith("torch.nn.") for it in owner.classes):
-        return True
-    return not unreached.broadcasts_buffers and node.attr in owner.buffers
+    over = owner.turns_of if node.attr in _OF_LAYERS else None
+    of_layer = (
+        over is not None and over.method in _LAYERS and over.owner is not None and _is_trained(over.owner)
+    )
+    of_layer |= node.attr in _OF_LAYERS and any(it.startswith("torch.nn.") for it in owner.classes)
+    is_own = any("torch.nn.Parameter" in it.called for it in tensor.values if it is not None)
+    return of_layer or is_own or (not unreached.broadcasts_buffers and node.attr in owner.buffers)
 
 
 def _is_trained(module: Expression) -> bool:

@@ -146,9 +146,10 @@ def steps_without_sync(unreached: UnreachedLines) -> Iterator[Sight]:
     """The loops in which the last backward of a window is left out of the averaging."""
     program = unreached.program
     for file in program.files.values():
-        for made in file.calls:
+        named = [it for it in file.scopes if isinstance(it, ast.Attribute) and it.attr == "no_sync"]
+        for made in named:
             call = Expression(program, file, made)
-            if name_called(made) == "no_sync" and (own := _chosen(call)) is not None:
+            if (own := _chosen(call)) is not None:
                 for way in unreached.ways(call):
                     for loop in _loops_of(unreached, way)[:1]:
                         uses = loop.inside(call, way)
@@ -190,6 +191,8 @@ def _chosen(no_sync: Expression) -> list[Condition] | None:
             if node not in (around.body, around.orelse):
                 return None
             found.append(Condition(no_sync.inner(around.test), node is around.body, file.where(around)))
+        elif isinstance(around, ast.Call) and node is around.func:
+            pass
         elif isinstance(around, ast.With | ast.withitem | ast.Assign | ast.Return):
             return found
         else:
