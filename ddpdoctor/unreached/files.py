@@ -113,7 +113,20 @@ def _is_for_all(lines: UnreachedLines, way: Way) -> bool:
     contexts = (it for where in way.lines for it in lines.program.contexts(where)[0])
     if any(it.where.function in {where.function for where in way.lines} for it in lines.calls(LOCKS)):
         return False
+    asks = any(Origin.FILES in it.test.origins.kinds for it in way.conditions)
+    if asks and _take_turns(lines, way):  # who comes later finds the file
+        return False
     return all(map(_is_equal, way.conditions)) and all(map(_lets_all_in, contexts))
+
+
+def _take_turns(lines: UnreachedLines, way: Way) -> bool:
+    """Whether a barrier that only some ranks come to stands in front of a line of a way."""
+    ahead = (
+        it.where
+        for it in lines.collectives
+        if any(lines.program.is_ahead(it.where, line) for line in way.lines)
+    )
+    return any(it.by_rank for where in ahead for it in lines.program.conditions(where))
 
 
 def _is_equal(condition: Condition) -> bool:
