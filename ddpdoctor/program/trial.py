@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ddpdoctor.program.chains import Definition, How
@@ -16,7 +17,6 @@ _MOST_STEPS = 40
 _CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
 
 
-@dataclass(frozen=True)
 class Trial:
     """One number for each value that is tried.
 
@@ -24,7 +24,10 @@ class Trial:
         known: what a value is, also of one that has no copies; None of one that follows from others, or not at all.
     """
 
-    known: Callable[[Point], Any]
+    def __init__(self, known: Callable[[Point], Any]) -> None:
+        self.known = known
+        self._values: dict[Point, tuple[Any, bool] | None] = {}
+        """By value, with whether it is a constant; None of one that is under way, or that nothing follows for."""
 
     def value(self, expression: Expression, steps: int = 0) -> Any:
         """What an expression is.
@@ -44,6 +47,15 @@ class Trial:
     def _of_point(self, part: Expression, point: Point, steps: int) -> tuple[Any, bool]:
         """What a value is that has one definition, apart from constants, which hold in a single process; and whether
         it is a constant."""
+        if point not in self._values:
+            self._values[point] = None
+            with suppress(Undecided):
+                self._values[point] = self._find(part, point, steps)
+        if (found := self._values[point]) is None:
+            raise Undecided
+        return found
+
+    def _find(self, part: Expression, point: Point, steps: int) -> tuple[Any, bool]:
         node = point.node
         if isinstance(node, ast.Constant):
             return node.value, True

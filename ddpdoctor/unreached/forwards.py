@@ -44,6 +44,9 @@ def _sight(call: Expression, way: Way, decision: Decision) -> Sight:
 
 
 def _forwards(unreached: UnreachedLines) -> Iterator[Expression]:
+    wrapped = [it.argument(0, "module") for it in unreached.calls((DDP,))]
+    if not any(it is not None and _has_buffers(it) for it in wrapped):
+        return
     for file in unreached.program.files.values():
         for node in file.calls:
             if not isinstance(node.func, ast.Name | ast.Attribute):
