@@ -84,10 +84,11 @@ class Trial:
         return sure[-1:] or alive
 
     def _is_so(self, condition: Condition, copy: Point, steps: int) -> bool | None:
+        test = replace(condition.test, context=copy.context)
         try:
-            return (
-                bool(self.value(replace(condition.test, context=copy.context), steps + 1)) is condition.holds
-            )
+            for each in test.parts():  # of which none is unknown
+                self.value(each, steps + 1)
+            return bool(self.value(test, steps + 1)) is condition.holds
         except (Undecided, TypeError, ArithmeticError):
             return None
 
