@@ -57,9 +57,8 @@ TABLE = (
     Message(r"ncclRemoteError|remote process (?:has )?exited", _GONE),
     Message(r"Socket recv failed|[Ss]ocketP(?:rogress|oll)", _GONE),
     Message(r"onnect to \S+<\d+> failed ?: Connection refused", _GONE),
-    Message(
-        r"[Cc]ommunicator (?:has been|was) aborted(?!.{0,99}caught collective operation)|ncclCommAbort", _GONE
-    ),
+    # One that goes on with its original reason passes that on: the row of the reason decides.
+    Message(r"[Cc]ommunicator (?:has been|was) aborted(?!.{0,30}Original reason)|ncclCommAbort", _GONE),
     Message(r"connection to the C10d store has failed", _PASSED_ON),
     Message(r"failed to recv, got 0 bytes|recvValue failed|sendBytes failed", _GONE),
     Message(r"store->get\(.{0,80}got error: (?:Connection|Broken)", _GONE),

@@ -8,17 +8,12 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ddpdoctor.model import Where
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.recorder.events.files import FileRead, Load, LogWriter, Save
 from ddpdoctor.recorder.operations import Kind, kind_of
 from ddpdoctor.trace.recording import Recording
-
-if TYPE_CHECKING:
-    from ddpdoctor.trace.recording import Recording
-
 
 _READING = 5.0
 """Seconds between opening a file and the exception that is about what was in it."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from ddpdoctor.blame.causes import GroupsOutOfOrder, Members
+from ddpdoctor.blame.causes import GroupsOutOfOrder
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.recorder.events.updates import OptimizerStep
 from ddpdoctor.redact import show_value
@@ -217,11 +217,8 @@ def store_place(event: GroupEvent) -> str:
 
 def first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:
     """What each rank made at the first position at which they differ."""
-    for position in range(max(map(len, orders.values()))):
-        row = {rank: made[position] if position < len(made) else None for rank, made in orders.items()}
-        if len({group.ranks if group else None for group in row.values()}) > 1:
-            return row
-    return None
+    heads = _heads(orders)
+    return {rank: head[0] if head else None for rank, head in heads.items()} or None
 
 
 def out_of_order(row: Mapping[int, GroupEvent]) -> GroupsOutOfOrder:
@@ -235,7 +232,7 @@ def out_of_order(row: Mapping[int, GroupEvent]) -> GroupsOutOfOrder:
 def made_alone(orders: Mapping[int, list[GroupEvent]]) -> list[int]:
     """The few ranks that made one group more, and then those that the others made."""
     lists = {rank: [group.ranks for group in made] for rank, made in orders.items()}
-    heads = _heads(lists)
+    heads = {rank: [group.ranks for group in head] for rank, head in _heads(orders).items()}
     for group in {head[0] for head in heads.values() if head}:
         with_it = [rank for rank, head in heads.items() if head[:1] == [group]]
         others = [rank for rank in heads if rank not in with_it]
@@ -247,10 +244,10 @@ def made_alone(orders: Mapping[int, list[GroupEvent]]) -> list[int]:
     return []
 
 
-def _heads(lists: Mapping[int, list[Members]]) -> dict[int, list[Members]]:
+def _heads(orders: Mapping[int, list[GroupEvent]]) -> dict[int, list[GroupEvent]]:
     """What each rank made at the first position at which they differ, and next; nothing where they do not."""
-    for position in range(max(map(len, lists.values()))):
-        heads = {rank: made[position : position + 2] for rank, made in lists.items()}
-        if len({tuple(head[:1]) for head in heads.values()}) > 1:
+    for position in range(max(map(len, orders.values()))):
+        heads = {rank: made[position : position + 2] for rank, made in orders.items()}
+        if len({tuple(group.ranks for group in head[:1]) for head in heads.values()}) > 1:
             return heads
     return {}
