@@ -43,7 +43,9 @@ class HangAnalysis:
         self, ranks: Mapping[int, RankState], snapshot: HangSnapshot, *, out_of_time: bool = False
     ) -> None:
         self.ranks, self.snapshot, self.out_of_time = ranks, snapshot, out_of_time
-        self.here = {rank: state for rank, state in ranks.items() if state.located or state.left}
+        self.here = {
+            rank: state for rank, state in ranks.items() if state.left or state.place or state.stopped
+        }
         self.waiting = tuple(rank for rank, state in ranks.items() if state.waits)
 
     @cached_property
@@ -116,11 +118,6 @@ class HangAnalysis:
         places = {rank: state.where for rank, state in self.ranks.items()}
         return by_state({rank: doing(state) for rank, state in self.ranks.items()}, places=places)
 
-    @property
-    def judged_already(self) -> bool:
-        """Whether a rank failed, or was ended by us: that tells what happened, and the others are its victims."""
-        return any(state.failed or state.left == "shortened" for state in self.ranks.values())
-
     def stands_in(self, rank: int, kind: PlaceKind) -> bool:
         """Whether a rank is in such a place."""
         place = self.ranks[rank].place
@@ -156,7 +153,7 @@ class HangAnalysis:
 
     def _not_for_a_key(self, ranks: Sequence[int]) -> list[int]:
         """Those that wait for no key of the store, which another of the ranks that are blocked would have set."""
-        return [rank for rank in ranks if not self.ranks[rank].asks_store]
+        return [rank for rank in ranks if not self.stands_in(rank, PlaceKind.STORE)]
 
     def _blocked(self, ranks: Sequence[int]) -> Cause:
         first = self.ranks[ranks[0]]
@@ -282,7 +279,8 @@ def cause_of(job: HangAnalysis) -> Cause | None:
     Who is stuck is usually the victim. The blame follows the waits: to ranks that wait for no rank, which are blocked,
     at work, gone or out of sight; or, where all wait for each other, to the first position at which they diverged.
     """
-    if job.judged_already:
+    # A rank that failed, or that we ended, tells what happened, and the others are its victims.
+    if any(state.failed or state.left == "shortened" for state in job.ranks.values()):
         return None
     apart = job.groups_differ() or job.calls_differ()
     if apart:

@@ -78,13 +78,10 @@ def rank_activity(
         busy = rank.doing is Doing.DISK or (rank.doing is Doing.COMPUTES and not spins)
         return RankActivity.WORKS if goes_on or wakes or busy else RankActivity.WAITS
     by_others = place is not None and place.kind in _OF_OTHERS
-    if goes_on or wakes or rank.doing in _WORKING or (not by_others and any(map(_works, workers))):
+    started = any(it.doing in _WORKING or it.changes or it.stack != it.again for it in workers)
+    if goes_on or wakes or rank.doing in _WORKING or (started and not by_others):
         return RankActivity.WORKS
     return RankActivity.SLEEPS if rank.doing is Doing.SLEEPS else RankActivity.BLOCKED
-
-
-def _works(worker: SampledProcess) -> bool:
-    return worker.doing in _WORKING or worker.changes or worker.stack != worker.again
 
 
 def snapshot_state(snapshot: HangSnapshot) -> JobState:

@@ -164,19 +164,13 @@ def place_of(process: SampledProcess, *, nccl: bool = False) -> Place | None:
     where = where_of(stack[last]) if last >= 0 else None
     fetching = any("torch/utils/data/" in frame.file for frame in stack[: max(last, 0)])
     below = stack[last + 1 :]
+    # A wait for the GPU waits for the collective that it was given.
+    on_gpu = (PlaceKind.COLLECTIVE, "the wait for its GPU") if process.call.endswith("Synchronize") else None
     kind, what = (
-        _gpu(process)
-        or _torch(below)
-        or _python(below, process)
-        or _line(stack[last], process, nccl, not below)
+        on_gpu or _torch(below) or _python(below, process) or _line(stack[last], process, nccl, not below)
     )
     peer = process.peer if kind in (PlaceKind.COLLECTIVE, PlaceKind.PAIR) else None
     return Place(kind, what, where, fetching, peer)
-
-
-def _gpu(process: SampledProcess) -> tuple[PlaceKind, str] | None:
-    """A wait for the GPU, which waits for the collective that it was given."""
-    return (PlaceKind.COLLECTIVE, "the wait for its GPU") if process.call.endswith("Synchronize") else None
 
 
 def _torch(below: Sequence[Frame]) -> tuple[PlaceKind, str] | None:
@@ -237,11 +231,7 @@ def _line(frame: Frame, process: SampledProcess, nccl: bool, innermost: bool) ->
     call = process.call
     rules = (
         (_WORK_WAIT.search(text), PlaceKind.COLLECTIVE, ASYNCHRONOUS),
-        (
-            call.endswith("Synchronize") or (nccl and _ON_DEVICE.search(text)),
-            PlaceKind.COLLECTIVE,
-            "the wait for its GPU",
-        ),
+        (nccl and _ON_DEVICE.search(text), PlaceKind.COLLECTIVE, "the wait for its GPU"),
         ("input(" in text and "read" in call, PlaceKind.INPUT, "input"),
         (_LOCKS.search(text), PlaceKind.LOCK, "a lock"),
         (call, _CALLS.get(call.partition(" ")[0], PlaceKind.READ), _IN_WORDS.get(call, call)),

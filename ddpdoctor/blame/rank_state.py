@@ -53,10 +53,7 @@ class WaitGraph:
     def sinks(self) -> list[int]:
         """The ranks that somebody waits for and that wait for no rank."""
         wanted = dict.fromkeys(rank for ranks in self.late.values() for rank in ranks)
-        return [rank for rank in wanted if not self._waits(rank)]
-
-    def _waits(self, rank: int) -> bool:
-        return any(self.late[meeting] for meeting in self.stands.get(rank, ()))
+        return [rank for rank in wanted if not any(self.late[it] for it in self.stands.get(rank, ()))]
 
     def knot(self) -> list[int]:
         """All ranks that wait for each other, and for nobody else; empty where there are none."""
@@ -130,11 +127,6 @@ class RankState:
         return self.process is not None and self.process.doing is Doing.STOPPED
 
     @property
-    def located(self) -> bool:
-        """Whether it is there, and it is known where."""
-        return not self.left and (self.place is not None or self.stopped)
-
-    @property
     def works(self) -> bool:
         """Whether it was seen to work, or to sleep."""
         return self.process is not None and self.process.doing in _WORKS
@@ -153,11 +145,6 @@ class RankState:
             return False
         in_a_sample = self.place.fetching and process.doing is Doing.SLEEPS
         return in_a_sample or (process.doing is Doing.WAITS and process.stands)
-
-    @property
-    def asks_store(self) -> bool:
-        """Whether it waits for a key of the store, which another rank sets."""
-        return self.place is not None and self.place.kind is PlaceKind.STORE
 
     @property
     def where(self) -> Where | None:

@@ -214,7 +214,9 @@ class _Examination(Judging):
         self.progress.stage(f"running {name}{how_long(self.request.job)}")
         trace = self.job.finish(self._deadline_of_job())
         confirmed = self.request.job is None or not may_come_from_cuts(trace, checks)
-        if not confirmed and self._may_run_again:
+        # On several hosts they would all have to begin a second run.
+        is_alone = self.request.host.launch.nnodes == 1
+        if not confirmed and is_alone and self._seconds_left > LEAST_SECONDS:
             trace, confirmed = self._run_whole(trace, name, started), True
         if self.request.job and self.request.job.recorder.exact:
             self.progress.stage(f"running {name} again, in one process")
@@ -233,11 +235,6 @@ class _Examination(Judging):
         if not confirmed:
             self.verdicts = list(map(as_information, self.verdicts))
             self.notes.append(NOT_CONFIRMED)
-
-    @property
-    def _may_run_again(self) -> bool:
-        """Whether there is time for a second run; on several hosts they would all have to begin one."""
-        return self.request.host.launch.nnodes == 1 and self._seconds_left > LEAST_SECONDS
 
     @property
     def _seconds_left(self) -> float:

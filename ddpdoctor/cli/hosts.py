@@ -119,10 +119,7 @@ class Hosts:
         assert self.broken is not None
         ranks = tuple(RankRecord(rank) for rank in range(launch.world_size))
         record = GroupRecord(launch, ranks, launch.backend, stage=Stage.JOIN, broken=self.broken)
-        return replace(self._described(record), absent=self._absent())
-
-    def _absent(self) -> tuple[int, ...]:
-        return self.nodes.absent if self.nodes else (0,)
+        return replace(self._described(record), absent=self.nodes.absent if self.nodes else (0,))
 
     def group(self, record: GroupRecord, deadline: float) -> GroupRecord:
         """The record of the group with what all hosts saw of their ranks; elsewhere that of this host."""

@@ -16,7 +16,7 @@ from ddpdoctor.logs.input_files import streams
 from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.read import Stream, read
 from ddpdoctor.logs.secondary_errors import first_death
-from ddpdoctor.model import Role, Where
+from ddpdoctor.model import Role
 from ddpdoctor.trace import Trace
 
 
@@ -49,13 +49,9 @@ def with_output(
     place = next((finding.where for finding in ends if finding.where), None)
     return [
         *(_explained(verdict, codes) for verdict in verdicts),
-        *(_placed(verdict, place) for verdict in named),
+        # At the script's line at which a rank ended, where the output names no line.
+        *(verdict.with_each(lambda it: replace(it, where=it.where or place)) for verdict in named),
     ]
-
-
-def _placed(verdict: Verdict, place: Where | None) -> Verdict:
-    """The verdict at the script's line at which a rank ended, where the output names no line."""
-    return verdict.with_each(lambda finding: replace(finding, where=finding.where or place))
 
 
 def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:

@@ -254,7 +254,8 @@ def _verify_script(words: tuple[str, ...]) -> None:
     if not script.is_file():
         raise UsageError(f"{quote(words[0])} is not a regular file")
     if not _may_be_python(script):
-        line = quote_command(["ddpdoctor", "check", "--", _interpreter(script), *words], LONGEST_COMMAND)
+        program = "bash" if script.suffix in (".sh", ".bash", ".slurm", ".sbatch") else "PROGRAM"
+        line = quote_command(["ddpdoctor", "check", "--", program, *words], LONGEST_COMMAND)
         raise UsageError(f"{quote(words[0])} is not a Python script; for any other command, use --: {line}")
 
 
@@ -276,7 +277,3 @@ def _may_be_python(script: Path) -> bool:
     except (SyntaxError, ValueError):
         return False
     return True
-
-
-def _interpreter(script: Path) -> str:
-    return "bash" if script.suffix in (".sh", ".bash", ".slurm", ".sbatch") else "PROGRAM"

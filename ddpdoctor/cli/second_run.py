@@ -8,7 +8,7 @@ from dataclasses import replace
 from ddpdoctor.check import Check
 from ddpdoctor.cli.option import LONGEST
 from ddpdoctor.judge import Verdict, judge
-from ddpdoctor.model import Finding, Level, Source
+from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
 
@@ -24,7 +24,7 @@ def may_come_from_cuts(trace: Trace, checks: Iterable[Check]) -> bool:
     if any(job.broken and not job.out_of_time for job in jobs):
         return True
     return any(_is_cut_on_some(job) for job in jobs) and any(
-        _counts(finding)
+        finding.level is not Level.INFO
         for verdict in judge(Source.RUN, checks, trace, lambda _: None)
         for finding in verdict.findings
     )
@@ -37,10 +37,6 @@ def _is_cut_on_some(trace: Trace) -> bool:
         for pass_ in recording.passes:
             ended.setdefault((pass_.loader, pass_.number), set()).add(pass_.ended == "shortened")
     return any(len(cut) > 1 for cut in ended.values())
-
-
-def _counts(finding: Finding) -> bool:
-    return finding.level is not Level.INFO
 
 
 def without_cuts(recorder: RecorderOptions, seconds: float) -> RecorderOptions:

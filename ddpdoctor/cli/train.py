@@ -84,7 +84,9 @@ def _train(file: Path | None, settings: list[str], options: TrainOptions) -> int
     words = ["--config", str(file.absolute())] if file else []
     words += ["--dry-run", *settings] if dry_run else settings
     temporary = temporary_folder()
-    made = _new_folder(resolved["run"]["name"]) if _needs_folder(resolved, launch, dry_run) else None
+    # Over several nodes rank 0 makes it, which may be elsewhere.
+    is_ours = not dry_run and launch.nnodes == 1 and not resolved["run"]["folder"]
+    made = _new_folder(resolved["run"]["name"]) if is_ours else None
     folder = resolved["run"]["folder"] or made
     words += [f"run.folder={made}"] if made else []
     scratch = Path(tempfile.mkdtemp(prefix="ddpdoctor-", dir=temporary))
@@ -139,11 +141,6 @@ def _end(run: TrainingRun, ending: Ending, folder: str | Path | None) -> int:
 
 def _where(folder: str | Path | None) -> str:
     return f"; the run is in {folder}" if folder and any(Path(folder).glob("*")) else ""
-
-
-def _needs_folder(resolved: Mapping[str, Any], launch: Launch, dry_run: bool) -> bool:
-    """Whether the run's folder is ours to make; over several nodes rank 0 makes it, which may be elsewhere."""
-    return not dry_run and launch.nnodes == 1 and not resolved["run"]["folder"]
 
 
 def _new_folder(name: str) -> Path:

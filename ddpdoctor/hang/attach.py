@@ -33,7 +33,9 @@ def find(pids: Sequence[int], processes: Sequence[Process] | None = None) -> lis
     """
     running = System().processes() if processes is None else processes
     others = as_they_are_now(process for process in running if process.pid != os.getpid())
-    jobs = jobs_of(pids, others) if pids else _of_torch(jobs_among(others))
+    among = [] if pids else jobs_among(others)
+    # Those of which a rank has loaded torch, where there are such.
+    jobs = jobs_of(pids, others) if pids else [it for it in among if any(map(loads_torch, it.ranks))] or among
     if not jobs:
         jobs = [
             numbered
@@ -43,11 +45,6 @@ def find(pids: Sequence[int], processes: Sequence[Process] | None = None) -> lis
         ]
         return [job for job in jobs if any(rank is not None for rank in job.ranks.values())]
     return [numbered for job in jobs if (numbered := _numbered(job))]
-
-
-def _of_torch(jobs: list[Job]) -> list[Job]:
-    """Those of which a rank has loaded torch, where there are such."""
-    return [job for job in jobs if any(map(loads_torch, job.ranks))] or jobs
 
 
 def _numbered(job: Job) -> Job | None:

@@ -96,7 +96,13 @@ def capture(
         looks: how often; at least two tell a stall from slow work.
         native: whether to read native frames of those that stand.
     """
-    workers = {worker: pid for pid in pids for worker in _children(pid)}
+    # Below each rank, without those that only serve multiprocessing itself.
+    workers = {
+        child: pid
+        for pid in pids
+        for child in descendants(pid)
+        if not any(name in _command(child) for name in SERVANTS)
+    }
     known = [*pids, *workers]
     taken = [look(known, records, first=True)]
     for _ in range(looks - 1):
@@ -108,11 +114,6 @@ def capture(
     return HangSnapshot(
         tuple(_with_native(processes) if native else processes), seconds, flight=flight, unseen=refused
     )
-
-
-def _children(pid: int) -> list[int]:
-    """The processes below a rank, without those that only serve multiprocessing itself."""
-    return [child for child in descendants(pid) if not any(name in _command(child) for name in SERVANTS)]
 
 
 def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look]) -> SampledProcess:

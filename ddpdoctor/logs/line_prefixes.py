@@ -90,7 +90,8 @@ class Prefixes:
         """As :func:`strip`, and without a prefix of the shape that was learned."""
         labelled, text = strip(raw), uncoloured(raw)
         before, start, _ = text.partition(_START)
-        if start and len(self._shapes) < _MOST_SHAPES and _is_prefix(before):
+        is_prefix = start and len(before) <= _LONGEST_PREFIX and _IS_PREFIX.match(before)
+        if is_prefix and len(self._shapes) < _MOST_SHAPES:
             shape = re.sub(r"\d+", r"\\d+", re.escape(before))
             self._shapes.setdefault(shape, re.compile(shape))
         matches = (shape.match(text) for shape in self._shapes.values()) if labelled.text == text else ()
@@ -101,10 +102,6 @@ class Prefixes:
         label = rest.label or _TIME.sub("", match[0]).strip()
         number = next(filter(None, rank.groups())) if rank and rest.rank is None else rest.rank
         return Labelled(rest.text, label, None if number is None else int(number), rest.host)
-
-
-def _is_prefix(before: str) -> bool:
-    return len(before) <= _LONGEST_PREFIX and _IS_PREFIX.match(before) is not None
 
 
 # -- its wording ------------------------------------------------------------------------------------------

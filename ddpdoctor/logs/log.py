@@ -88,11 +88,6 @@ class Raised:
         return bool(self.frames) and self.frames[0].function == "_bootstrap_inner"
 
     @property
-    def in_thread_of_library(self) -> bool:
-        """Whether that thread was none of the script's, such as a logger's that sends to a server."""
-        return self.in_thread and self.where is None
-
-    @property
     def root(self) -> Raised:
         """The exception to show for the chain: what was handled on purpose stands behind what came of it.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.logs import line_prefixes, nccl_output
 from ddpdoctor.logs.log import Log
-from ddpdoctor.logs.nccl_output import Link, NcclFacts
+from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.logs.read import Stream
 from ddpdoctor.model import Evidence
 from ddpdoctor.redact import escape
@@ -121,7 +121,8 @@ def _doubts(facts: JobFacts) -> Iterator[str]:
     over_sockets = {
         rank
         for rank, facts_of_rank in facts.by_rank.items()
-        if _uses_sockets(facts_of_rank.links) or facts_of_rank.network == "Socket"
+        if facts_of_rank.network == "Socket"
+        or any(link.via.startswith("NET/Socket") for link in facts_of_rank.links)
     }
     if over_sockets and len(set(facts.hosts.values())) > 1:
         yield f"data between nodes goes over sockets, not InfiniBand or RoCE (ranks {fold_ranks(over_sockets)})"
@@ -137,7 +138,3 @@ def _doubts(facts: JobFacts) -> Iterator[str]:
     }
     if len(interfaces) > 1:
         yield f"ranks meet over interfaces of different names: {', '.join(sorted(interfaces))}"
-
-
-def _uses_sockets(links: Iterable[Link]) -> bool:
-    return any(link.via.startswith("NET/Socket") for link in links)

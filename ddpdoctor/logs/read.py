@@ -199,7 +199,8 @@ class _Reading:
             replace(
                 item,
                 survived=log.survives(item.line)
-                or (went_on and item.in_thread_of_library)
+                # In a thread that is none of the script's, such as a logger's that sends to a server.
+                or (went_on and item.in_thread and item.where is None)
                 or (was_left_alone(item) and not alone),
             )
             for item in log.raised

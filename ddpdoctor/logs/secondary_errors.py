@@ -31,7 +31,7 @@ def speaks_of_a_peer(raised: Raised) -> bool:
 
 def waited_in_vain(raised: Raised) -> bool:
     """Whether it says that a wait for the others ran out of time."""
-    return _says(raised, Says.PEER_LATE) and not _asked_the_store(raised)
+    return _says(raised, Says.PEER_LATE) and not asked_the_store(raised.kind, raised.frames)
 
 
 def is_of_a_library(raised: Raised) -> bool:
@@ -43,21 +43,14 @@ def _says(raised: Raised, role: Says) -> bool:
     return any(failures.says(link.text, role) for link in raised.chain)
 
 
-def _asked_the_store(raised: Raised) -> bool:
-    return asked_the_store(raised.kind, raised.frames)
-
-
 def is_of_the_launcher(raised: Raised) -> bool:
     """Whether it only passes on that a process failed."""
-    if raised.kind == "Exception" and any(map(_joins_spawned, raised.frames[-1:])):
+    last = next(reversed(raised.frames), None)
+    if raised.kind == "Exception" and last and last.file.endswith("torch/multiprocessing/spawn.py"):
         return True  # torch before 1.8
     if raised.kind.endswith("CalledProcessError"):
         return raised.line.rank is None or _STARTS_RANKS.search(raised.message) is not None
     return failures.says(raised.text, Says.PASSED_ON) or _says(raised, Says.HELPER_DIED)
-
-
-def _joins_spawned(frame: Frame) -> bool:
-    return frame.file.endswith("torch/multiprocessing/spawn.py")
 
 
 def was_left_alone(raised: Raised) -> bool:
@@ -83,7 +76,7 @@ def own_causes(log: Log) -> list[Raised]:
     """The exceptions that ended a process for a reason of its own, in order."""
     excluded = (speaks_of_a_peer, is_of_the_launcher, is_of_a_library)
     causes = [raised for raised in log.fatal if not any(test(raised) for test in excluded)]
-    of_no_store = [raised for raised in causes if not _asked_the_store(raised)]
+    of_no_store = [raised for raised in causes if not asked_the_store(raised.kind, raised.frames)]
     if of_no_store or not causes:
         return of_no_store or _failed_commands(log)
     raised_by = {raised.rank for raised in log.fatal}

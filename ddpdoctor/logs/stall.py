@@ -116,9 +116,8 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
     late = missing or absent or (_behind(log.waits) if one_group else ())
     if late:
         others = tuple(rank for rank in waiting if rank not in late)
-        busy = (
-            bool(others) and not missing and _ran_until_stopped(log, late) and any(map(_in_barrier, timeouts))
-        )
+        in_barrier = any("barrier" in frame.function for raised in timeouts for frame in raised.frames)
+        busy = bool(others) and not missing and in_barrier and _ran_until_stopped(log, late)
         fields: dict[str, Any] = {"culprits": late, "waiting": others, "confidence": likely, **more}
         if busy:
             return BusyInOutput(**fields)
@@ -127,10 +126,6 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
             fields["what"] = _what(theirs)
         return LateInOutput(**fields, instead=_what(instead) if theirs and instead else "")
     return GaveUp(waiting=waiting, **more)
-
-
-def _in_barrier(raised: Raised) -> bool:
-    return any("barrier" in frame.function for frame in raised.frames)
 
 
 def _ran_until_stopped(log: Log, ranks: Iterable[int]) -> bool:
@@ -204,19 +199,12 @@ def _long_work(log: Log, limit: float | None, waiting: Collection[int]) -> Progr
     limits = (limit,) if limit else _DEFAULT_TIMEOUTS
     trained = any((wait.sequence or 0) > 1 for wait in log.waits)
     for bar in log.progress:
-        of_training = _of_training(bar.line.text) or (trained and _WITHOUT_WORDS.match(bar.line.text))
+        text = bar.line.text
+        # Every rank takes training steps; other work may be one rank's own, and goes on until it is stopped.
+        of_training = _TRAINING_STEPS.search(text) is not None and not _EVALUATION.search(text)
         alone = bar.line.rank not in waiting and not of_training
-        long = bar.seconds is not None and any(_as_long(bar.seconds, limit) for limit in limits)
+        alone = alone and not (trained and _WITHOUT_WORDS.match(text))
+        long = any(0.9 * limit <= (bar.seconds or 0.0) <= 1.2 * limit + 60 for limit in limits)
         if alone and long and (bar.done < bar.total or not bar.total):
             return bar
     return None
-
-
-def _of_training(bar: str) -> bool:
-    """Whether a progress bar counts training steps, which every rank takes, and not one rank's own work."""
-    return _TRAINING_STEPS.search(bar) is not None and not _EVALUATION.search(bar)
-
-
-def _as_long(seconds: float, limit: float) -> bool:
-    """Whether work had run for about the time that others waited; it may go on until it is stopped."""
-    return 0.9 * limit <= seconds <= 1.2 * limit + 60

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Report
+from ddpdoctor.model import Finding, Level, Outcome, Report
 from ddpdoctor.report.detail import fold_evidence, patch_outcome, verdict
 from ddpdoctor.report.places import Places
 from ddpdoctor.text import ranks_phrase
@@ -16,7 +16,11 @@ def render(report: Report) -> str:
     """One annotation for each finding and each check that broke, then the verdict."""
     names = {check.code: check.name for check in report.checks}
     lines = [_annotation(finding, names.get(finding.code, "")) for finding in report.findings]
-    lines += [_broken(check) for check in report.checks if check.outcome is Outcome.ERROR]
+    lines += [
+        _command("error", {"title": f"{check.code} {check.name}"}, check.text)
+        for check in report.checks
+        if check.outcome is Outcome.ERROR
+    ]
     return "\n".join([*lines, verdict(report)]) + "\n"
 
 
@@ -42,10 +46,6 @@ def _message(finding: Finding) -> Iterator[str]:
     if finding.unpatched:
         yield f"patch: none: {finding.unpatched}"
     yield f"more: {finding.more}"
-
-
-def _broken(check: CheckResult) -> str:
-    return _command("error", {"title": f"{check.code} {check.name}"}, check.text)
 
 
 def _command(name: str, properties: dict[str, str], message: str) -> str:

@@ -118,7 +118,8 @@ def _draws(value: Expression, *, only_order: bool = False) -> Iterator[OrderDraw
     for part in value.made_of(_is_in_any_order):
         kind = _kind(part, only_order=only_order)
         if kind is not None:
-            yield OrderDraw(part.where, kind, _stream(part))
+            stream = next(filter(None, map(_stream_of, part.called)), None)
+            yield OrderDraw(part.where, kind, stream)
 
 
 def _kind(part: Expression, *, only_order: bool) -> Draw | None:
@@ -146,10 +147,6 @@ def _is_alike(part: Expression, name: str) -> bool:
     made = [it for it in owner.made_of() if generator in it.called] if owner else []
     seeds = [it.argument(0, "seed") for it in made]
     return bool(seeds) and all(seed is not None and seed.origins.only(Origin.ENVIRONMENT) for seed in seeds)
-
-
-def _stream(part: Expression) -> str | None:
-    return next((stream for name in part.called if (stream := _stream_of(name))), None)
 
 
 def _stream_of(name: str) -> str | None:
@@ -189,13 +186,9 @@ def _by_number(part: Expression) -> list[ast.expr]:
     if not isinstance(node, ast.ListComp | ast.GeneratorExp):
         return []
     first = node.generators[0]
-    chosen = [test for test in first.ifs if any(map(_is_modulo, ast.walk(test)))]
+    chosen = [test for test in first.ifs if any(isinstance(it, ast.Mod) for it in ast.walk(test))]
     ranged = isinstance(first.iter, ast.Call) and "builtins.range" in part.inner(first.iter).called
     return [*chosen, *(first.iter.args[:-1][:1] if isinstance(first.iter, ast.Call) and ranged else ())]
-
-
-def _is_modulo(node: ast.AST) -> bool:
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)
 
 
 def shared_seed(recordings: Mapping[int, Recording], streams: Iterable[str], before: float) -> Seeded | None:

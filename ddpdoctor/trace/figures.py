@@ -79,7 +79,7 @@ def weights_section(trace: Trace) -> Section | None:
     sentences: list[str] = []
     try:
         for group in replicas(trace):
-            compared = [update for update in updates(group) if _is_compared(update)]
+            compared = [update for update in updates(group) if None not in update.after.values()]
             if compared and (matrix := _matrix(group, compared)):
                 figures.append(matrix)
             elif compared:
@@ -90,10 +90,6 @@ def weights_section(trace: Trace) -> Section | None:
         pass
     text = " ".join(sentences)
     return Section("Weights and gradients", text, tuple(figures)) if figures or text else None
-
-
-def _is_compared(update: Update) -> bool:
-    return all(digests is not None for digests in update.after.values())
 
 
 def _all_equal(group: Group, compared: Sequence[Update]) -> str:

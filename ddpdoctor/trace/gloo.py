@@ -34,8 +34,6 @@ _INT32 = 4
 Size: TypeAlias = tuple[int, int]
 """Bytes, and how many of them an element takes."""
 _Call: TypeAlias = "Collective | Backward"
-_Line: TypeAlias = tuple[tuple[str, int | None] | None, str]
-"""A line, and the operation that it calls."""
 
 
 def aborted_calls(trace: Trace) -> dict[int, _Call]:
@@ -68,7 +66,11 @@ def _aborted_call(rank: RankTrace, trace: Trace) -> _Call | None:
         for size in {size for _, size in known}
         if any(_overflow(rank.rank, world_size, size, other) == sizes for other in sent)
     }
-    lines = {_line(call): call for call, size in known if size in fitting}
+    lines = {
+        (line_of(call.at), call.operation if isinstance(call, Collective) else ""): call
+        for call, size in known
+        if size in fitting
+    }
     call = next(iter(lines.values())) if len(lines) == 1 else None
     return call if call and _has_gone_on(call, recording) else None
 
@@ -86,10 +88,6 @@ def _has_gone_on(call: _Call, recording: Recording) -> bool:
     acts: tuple[Forward | Backward | Collective, ...]
     acts = (*recording.forwards, *recording.backwards, *recording.collectives)
     return any(act.time > call.time and line_of(act.at) != line_of(call.at) for act in acts)
-
-
-def _line(call: _Call) -> _Line:
-    return line_of(call.at), call.operation if isinstance(call, Collective) else ""
 
 
 def _all_reduces(recording: Recording) -> Iterator[tuple[_Call, Size]]:
@@ -172,7 +170,8 @@ def _up(number: int, of: int) -> int:
 
 def forgive(ranks: Sequence[RankTrace]) -> tuple[RankTrace, ...]:
     """The same ranks; those that lost their peers so, count as finished."""
-    left = [rank.recording for rank in ranks if rank.finished and rank.recording and _ended(rank.recording)]
+    recordings = (rank.recording for rank in ranks if rank.finished and rank.recording)
+    left = [it for it in recordings if it.exit and it.raised is None and it.exit.how == "returned"]
     lost = [rank for rank in ranks if not rank.finished]
     if not left or not lost or not all(_lost_at_the_end(rank, left) for rank in lost):
         return tuple(ranks)
@@ -180,10 +179,6 @@ def forgive(ranks: Sequence[RankTrace]) -> tuple[RankTrace, ...]:
         rank if rank.finished else replace(rank, finished=True, failure=None, exit_code=0, lost_at_end=True)
         for rank in ranks
     )
-
-
-def _ended(recording: Recording) -> bool:
-    return recording.exit is not None and recording.raised is None and recording.exit.how == "returned"
 
 
 def _lost_at_the_end(rank: RankTrace, left: Sequence[Recording]) -> bool:

@@ -65,7 +65,9 @@ def train_one_model(recordings: Mapping[int, Recording]) -> bool:
     to each other between two steps of one optimizer, unless they began with unequal hyperparameters.
     """
     return any(
-        recording.wrappers or _divides(recording) or _communicates_gradients_or_weights(recording)
+        recording.wrappers
+        or _divides(recording)
+        or any(call.weight_of or call.gradient_of for call in recording.collectives)
         for recording in recordings.values()
     ) or (any(map(_communicates_while_it_trains, recordings.values())) and not _began_unequal(recordings))
 
@@ -74,11 +76,6 @@ def _divides(recording: Recording) -> bool:
     """Whether a sampler gives it a part of the data."""
     samplers = [loader.sampler for loader in recording.loaders if loader.sampler]
     return any(sampler.distributed and (sampler.replicas or 2) > 1 for sampler in samplers)
-
-
-def _communicates_gradients_or_weights(recording: Recording) -> bool:
-    """Whether a collective carries its gradients or weights."""
-    return any(call.weight_of or call.gradient_of for call in recording.collectives)
 
 
 def _began_unequal(recordings: Mapping[int, Recording]) -> bool:

@@ -153,8 +153,11 @@ class SharedPass:
 
 
 def training_rounds(recordings: Mapping[int, Recording]) -> Iterator[SharedPass]:
-    """The passes in which optimizers step, of each group of ranks that average their gradients."""
-    return _rounds(recordings, _trains)
+    """The passes in which optimizers step, of each group of ranks that average their gradients.
+
+    Or would step, if this rank had a batch at all.
+    """
+    return _rounds(recordings, lambda it: it.training or (it.batches == 0 and not it.evaluation))
 
 
 def rounds_in_order(recordings: Mapping[int, Recording]) -> Iterator[SharedPass]:
@@ -170,11 +173,6 @@ def rounds_in_order(recordings: Mapping[int, Recording]) -> Iterator[SharedPass]
 def begun_rounds(recordings: Mapping[int, Recording]) -> Iterator[SharedPass]:
     """The passes in which ranks began to train, of a run that did not come to an update."""
     return _rounds(recordings, lambda pass_: not pass_.evaluation)
-
-
-def _trains(pass_: Pass) -> bool:
-    """Whether optimizers step inside it, or would if this rank had a batch at all."""
-    return pass_.training or (pass_.batches == 0 and not pass_.evaluation)
 
 
 def by_loader(

@@ -139,10 +139,8 @@ class _Job:
         """What each rank held, by the moment and the line."""
         for rank, recording in recordings.items():
             for moment, at, numbers in (*_held(recording), *_looked_at(recording, recordings)):
-                self._moments.setdefault((moment, self._at(at)), {})[rank] = numbers
-
-    def _at(self, where: Where) -> Where:
-        return Program.holding(where, self._first.script).around(where)
+                where = Program.holding(at, self._first.script).around(at)
+                self._moments.setdefault((moment, where), {})[rank] = numbers
 
     def _in_function(self, at: Where) -> Iterator[dict[int, Mapping[str, object]]]:
         """What the function around a line held."""

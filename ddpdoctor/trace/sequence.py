@@ -16,7 +16,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Backward, Collective
 from ddpdoctor.recorder.operations import OPERATIONS
 from ddpdoctor.text import by_state
-from ddpdoctor.trace import RankTrace, Trace
+from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gloo import aborted_calls
 from ddpdoctor.trace.instances import line_of
 from ddpdoctor.trace.lines import decision, guarded_call, is_for_some_ranks
@@ -73,15 +73,11 @@ def divergence_of(trace: Trace) -> Row | None:
     Raises:
         NotMeasured: one rank alone, or a rank that failed by itself, whose peers could only wait for it.
     """
-    recordings = trace.recordings()
-    if len(recordings) < 2:
-        raise NotMeasured("needs at least two ranks")
+    recordings = trace.recordings_of_several()
     first = trace.first_to_break()
-    by_itself = (
-        first is not None
-        and (first.failure is None or not first.failure.of_a_victim)
-        and not _is_abort(first)
-    )
+    # gloo has a process abort that was sent more than it expected.
+    aborts = first is not None and first.killed_by == signal.SIGABRT
+    by_itself = first is not None and not aborts and not (first.failure and first.failure.of_a_victim)
     if trace.out_of_time or by_itself:
         raise NotMeasured(trace.broken or "a rank failed")
     aborted = {rank: _again(call, recordings[rank]) for rank, call in trace.once(aborted_calls).items()}
@@ -89,11 +85,6 @@ def divergence_of(trace: Trace) -> Row | None:
         joined = any(step.joined for recording in recordings.values() for step in recording.all_steps)
         return None if joined else _alone_in_a_step(recordings, aborted)
     return divergence(recordings, aborted)
-
-
-def _is_abort(rank: RankTrace) -> bool:
-    """Whether it aborted, as gloo has a process do that was sent more than it expected."""
-    return rank.killed_by == signal.SIGABRT
 
 
 def divergence(

@@ -150,7 +150,8 @@ class Pairs:
         self.work = {rank: [work(step.phases) for step in of] for rank, of in steps.items()}
         self._recordings = recordings
         self._times_by_step: dict[int, Mapping[int, Counter[Where]]] = {}
-        means = {rank: fmean(_inner(self._seconds(rank, WORK))) for rank in steps}
+        seconds = {rank: self._seconds(rank, WORK) for rank in steps}
+        means = {rank: fmean([of[i] for i in _inner_positions(of)] or of) for rank, of in seconds.items()}
         least = median_low(means.values())
         self.usual = tuple(rank for rank, mean in means.items() if mean < least + LEAST_SECONDS)
         """The ranks that are not slow in most steps."""
@@ -321,10 +322,6 @@ def _inner_positions(values: Sequence[float]) -> list[int]:
     """The positions of values without the outermost, in their order."""
     out = math.ceil(len(values) / _OUTLIERS)
     return sorted(sorted(range(len(values)), key=lambda i: values[i])[out:-out])
-
-
-def _inner(values: Sequence[float]) -> list[float]:
-    return [values[i] for i in _inner_positions(values)] or list(values)
 
 
 def _mean_of(values: Sequence[float]) -> tuple[float, float]:

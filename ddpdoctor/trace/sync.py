@@ -357,15 +357,12 @@ def _hands_on_weights(recording: Recording) -> bool:
 
 def _averages_weights(recording: Recording) -> bool:
     """Whether its optimizer averages weights, or a hook leaves that to an averager: post_localSGD_hook."""
-    local = any("local" in (wrapper.hook or "").lower() for wrapper in recording.wrappers)
-    return (local and _has_averager(recording)) or any(
-        optimizer.averages for optimizer in recording.optimizers
+    if any(optimizer.averages for optimizer in recording.optimizers):
+        return True
+    # At intervals, which may be longer than what was recorded.
+    return any("local" in (wrapper.hook or "").lower() for wrapper in recording.wrappers) and (
+        any(call.weight_of for call in recording.collectives) or _may_average(Program.of(recording.script))
     )
-
-
-def _has_averager(recording: Recording) -> bool:
-    """Whether the script averages weights at intervals, which may be longer than what was recorded, or may do so."""
-    return any(call.weight_of for call in recording.collectives) or _may_average(Program.of(recording.script))
 
 
 @cache

@@ -109,7 +109,10 @@ def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True)
         of: whether a parameter is looked at.
     """
     parts = sharded_keys(group)
-    known = {rank: _after_wrap(group, rank) for rank in group}
+    known: dict[int, Digests] = {
+        rank: {key: digest for wrapper in recording.wrappers for key, digest in wrapper.digests.items()}
+        for rank, recording in group.items()
+    }
     since = {
         rank: max((wrapper.time for wrapper in recording.wrappers), default=0.0)
         for rank, recording in group.items()
@@ -122,10 +125,6 @@ def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True)
         known = {rank: {**known[rank], **(after or {})} for rank, after in update.after.items()}
         since = {rank: step.time for rank, step in update.taken.items()}
     return None
-
-
-def _after_wrap(group: Group, rank: int) -> Digests:
-    return {key: digest for wrapper in group[rank].wrappers for key, digest in wrapper.digests.items()}
 
 
 def _changed_between(
@@ -216,8 +215,7 @@ def parts_not_sent(group: Group) -> list[ForwardDifference]:
     parts = set().union(*held).difference(set(held[0]).intersection(*held))
     left: list[ForwardDifference] = []
     for wrapper in next(iter(group.values())).wrappers:
-        rows = _rows(group, wrapper)
-        apart = [differing({rank: event.digests for rank, event in row.items()}) for row in rows]
+        rows, apart = _rows(group, wrapper)
         last = apart[-1] if apart else ()
         if last and apart.count(last) > 1 and set(apart) <= {(), last} and set(last) < parts:
             left.append(ForwardDifference(wrapper, rows[-1], last, None))
@@ -225,8 +223,7 @@ def parts_not_sent(group: Group) -> list[ForwardDifference]:
 
 
 def _at_forwards(group: Group, wrapper: Wrapper) -> list[ForwardDifference]:
-    rows = _rows(group, wrapper)
-    apart = [differing({rank: event.digests for rank, event in row.items()}) for row in rows]
+    rows, apart = _rows(group, wrapper)
     if not apart or not apart[-1]:
         return []
     keys, row = next((keys, row) for keys, row in zip(apart, rows, strict=True) if keys)
@@ -234,11 +231,12 @@ def _at_forwards(group: Group, wrapper: Wrapper) -> list[ForwardDifference]:
     return [ForwardDifference(wrapper, row, keys, call)]
 
 
-def _rows(group: Group, wrapper: Wrapper) -> list[Mapping[int, ForwardWeights]]:
-    """The forwards at which the weights of all ranks are known, in their order."""
+def _rows(group: Group, wrapper: Wrapper) -> tuple[list[dict[int, ForwardWeights]], list[tuple[str, ...]]]:
+    """The forwards at which the weights of all ranks are known, in their order, and which differ there."""
     weights = on_each_rank(group, lambda recording: recording.events(ForwardWeights))
     of_wrapper = sorted(
         ((rank, event) for rank, event in weights if event.wrapper == wrapper.index),
         key=lambda pair: pair[1].number,
     )
-    return [row for row in by_key(of_wrapper, lambda event: event.number) if len(row) == len(group)]
+    rows = [row for row in by_key(of_wrapper, lambda event: event.number) if len(row) == len(group)]
+    return rows, [differing({rank: event.digests for rank, event in row.items()}) for row in rows]

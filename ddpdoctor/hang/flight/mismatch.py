@@ -50,11 +50,11 @@ def first_mismatch(group: ProcessGroup, dumps: Mapping[int, Dump]) -> FirstMisma
 
 def differ(calls: Sequence[str] | Mapping[str, Sequence[int]]) -> bool:
     """Whether calls cannot meet: shapes of as many elements can, since no backend knows more of a shape."""
-    return len({_SHAPE.sub(_elements, call) for call in calls}) > 1
 
+    def elements(shape: re.Match[str]) -> str:
+        return str(math.prod(int(length) for length in shape[1].split(",") if length.strip()))
 
-def _elements(shape: re.Match[str]) -> str:
-    return str(math.prod(int(length) for length in shape[1].split(",") if length.strip()))
+    return len({_SHAPE.sub(elements, call) for call in calls}) > 1
 
 
 def _numbers_that_differ(group: str, dumps: Sequence[Dump]) -> set[int]:
