@@ -59,7 +59,7 @@ class NotMeasured(Exception):
 def reports(kind: type) -> Callable[[_Wording], _Wording]:
     """Mark a method of a check as the one that words a cause of a hang.
 
-    What the cause tells of ranks, line and states goes into the finding where the method does not say it.
+    What the cause tells of ranks goes into the finding, that of line and states where the method does not say it.
 
     Args:
         kind: a type in :mod:`ddpdoctor.blame.causes`.
@@ -71,7 +71,7 @@ def reports(kind: type) -> Callable[[_Wording], _Wording]:
             finding = method(check, cause)
             return replace(
                 finding,
-                ranks=finding.ranks or cause.culprits or cause.waiting,
+                ranks=cause.culprits or cause.waiting,
                 where=finding.where or cause.where,
                 evidence=finding.evidence or cause.states,
                 confidence=cause.confidence,
@@ -184,7 +184,8 @@ class Check:
 
         Args:
             details: the other fields of Finding. ``why`` and ``fix`` may be left out where the page says the same in
-                *Why it matters* and *Fix*. ``evidence`` may have texts, or be the text of each rank.
+                *Why it matters* and *Fix*. ``evidence`` may have texts, or be the text of each rank. ``ranks`` may be
+                left out where they are those of the evidence.
         """
         return _finding(self, Level.FAIL, headline, details)
 
@@ -201,9 +202,9 @@ def _finding(check: Check, level: Level, headline: str, details: dict[str, Any])
     for field, section in (("why", "Why it matters"), ("fix", "Fix")):
         if field not in details:
             details[field] = read_page(check.page()).section(section)
-    return Finding(
-        check.code, level, headline, **{**details, "evidence": _evidence(details.get("evidence", ()))}
-    )
+    details["evidence"] = _evidence(details.get("evidence", ()))
+    details.setdefault("ranks", tuple(sorted({rank for it in details["evidence"] for rank in it.ranks})))
+    return Finding(check.code, level, headline, **details)
 
 
 def _evidence(given: Iterable[Evidence | str] | Mapping[int, str]) -> tuple[Evidence, ...]:

@@ -155,7 +155,6 @@ class CheckpointRace(Check):
             "an older state (attribute caching, asynchronous export), so resuming reads broken checkpoints.",
             fix="keep checkpoints on a filesystem with close-to-open consistency (NFS: mount with noac or "
             "actimeo=0), or load on rank 0 and broadcast the weights",
-            ranks=tuple(wrong),
             evidence=by_state(
                 wrong, lambda value: f"{value['after']}, {value['bytes']} of {value['expected_bytes']} bytes"
             ),

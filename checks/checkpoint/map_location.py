@@ -49,7 +49,6 @@ class MapLocation(Check):
             yield self.fail(
                 f"{ranks_do(astray, 'restore')} {files([load.path])} onto {devices}, not onto "
                 f"{'its' if len(astray) == 1 else 'their'} own GPU",
-                ranks=tuple(astray),
                 where=load.at,
                 evidence={
                     rank: f"restored onto {', '.join(load.devices)}, {given}; its own GPU is cuda:{gpus[rank]}"

@@ -97,7 +97,6 @@ class ResumeIncomplete(Check):
             shown = f"epoch {epoch} in the checkpoint, 0 in the first pass after it"
         return self.fail(
             headline,
-            ranks=tuple(resumed),
             where=resume.first_line,
             evidence=(Evidence(shown, tuple(resumed)),),
             explained_by=("DD103",) if again or resume.samplers_are_told else (),

@@ -64,7 +64,6 @@ class WrittenByEveryRank(Check):
             whole = size(max(save.size or 0 for of_rank in saves.values() for save in of_rank))
             yield self.fail(
                 f"{ranks_phrase(saves)} write the same file {names(files)}",
-                ranks=tuple(sorted(saves)),
                 where=next(iter(saves.values()))[0].at,
                 evidence={rank: f"saved {plural(len(it), 'time')}, {whole}" for rank, it in saves.items()},
                 about=Kind.PATH.of(*files),

@@ -155,7 +155,6 @@ class CollectiveMismatch(HangCheck):
             f"rank {rank.rank} received {match['got']} bytes in a collective that expects {match['room']}",
             why="gloo aborted it, because another rank was in a different collective, or in one of another size. "
             + (_UNDER_JOIN if joined else _OUTSIDE_THE_SCRIPT),
-            ranks=(rank.rank,),
             where=unready or of_size or alone,
             evidence=(
                 Evidence(match[0], (rank.rank,)),

@@ -137,7 +137,7 @@ def _failed_in_last_backward(recordings: Mapping[int, Recording]) -> dict[int, B
     fewest = min((len(recordings[rank].backwards) for rank in failed), default=0)
     left = all(
         len(recording.backwards) < fewest
-        and all(_has_left(recording, backward) for backward in failed.values())
+        and all(_left_at(recording) <= it.time + it.seconds for it in failed.values())
         for recording in gone
     )
     return failed if gone and left else {}
@@ -158,11 +158,6 @@ def _failed_backward(recording: Recording) -> Backward | None:
     usual = all(backward.reduced for step in recording.steps for backward in step.backwards)
     last = trailing.backwards[0]
     return last if synced and usual and not last.reduced else None
-
-
-def _has_left(recording: Recording, backward: Backward) -> bool:
-    """Whether it had left when that backward of another rank ended."""
-    return _left_at(recording) <= backward.time + backward.seconds
 
 
 def _left_at(recording: Recording) -> float:

@@ -88,7 +88,6 @@ class DataNotSharded(Check):
                 when = f", after {since} with different inputs" if since else ""
                 return self.fail(
                     f"{ranks_phrase(group)} feed identical inputs to the model in each of {steps} training steps{when}",
-                    ranks=group,
                     where=seeded or first.at,
                     evidence=(Evidence(f"first input {first.input}", group), *shown_at("fed", first.at)),
                 )

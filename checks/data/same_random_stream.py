@@ -93,7 +93,6 @@ class SameRandomStream(Check):
             evidence.insert(0, Evidence(f"{seed.stream} was seeded with {seed.value}", first.ranks))
         return self.info(
             first.headline,
-            ranks=first.ranks,
             where=first.at if seed is None else seed.at,
             evidence=tuple(evidence),
             about=first.about,

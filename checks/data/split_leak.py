@@ -51,7 +51,6 @@ class SplitLeak(Check):
             yield self.fail(
                 f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank "
                 f"{holds} holds out",
-                ranks=tuple(row),
                 where=row[holds].split.at,
                 evidence={
                     rank: f"holds out {len(part.held)} of {part.split.samples} samples; another rank trains "

@@ -56,7 +56,6 @@ class WorkerDuplicates(Check):
         loader, pass_, workers = next(iter(repeating.values()))
         return self.fail(
             f"workers {workers} of {ranks_phrase(repeating)} yield the same samples of {loader.dataset}",
-            ranks=tuple(repeating),
             where=loader.at or pass_.at,
             evidence=[
                 Evidence(
@@ -73,7 +72,6 @@ class WorkerDuplicates(Check):
         return self.fail(
             f"the {len(pass_.workers)} workers of each of {ranks_phrase(alike)} draw the same random numbers "
             f"from {stream}",
-            ranks=tuple(alike),
             where=loader.at or pass_.at,
             evidence={
                 rank: f"each worker has state {pass_.workers[0].seeds[name]} of {name}"

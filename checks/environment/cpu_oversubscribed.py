@@ -63,7 +63,6 @@ class CpuOversubscribed(Check):
             return Passed(f"{_busy(threads, workers)} on {_cpus(cpus)}")
         return self.info(
             f"{_busy(threads, workers)} share {_cpus(cpus)}",
-            ranks=tuple(recordings),
             evidence={rank: _busy(*of_rank) for rank, of_rank in used.items()},
         )
 

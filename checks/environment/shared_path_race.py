@@ -147,7 +147,6 @@ class SharedPathRace(Check):
         return self.warn(
             f"{ranks_phrase(ranks)} {'make' if made.action == 'mkdir' else 'write'} {quote(made.path)} where they find "
             "none, without synchronizing",
-            ranks=ranks,
             where=made.at,
             evidence=(Evidence("in this run no two ranks met there at the same moment", ranks),),
             confidence=Confidence.LIKELY,
@@ -160,7 +159,6 @@ class SharedPathRace(Check):
             f"{ranks_phrase(named.paths)} build the name of the run's folder from local time",
             why="The clocks of ranks differ, so the files of one run lie in several folders, or in one, by chance.",
             fix='name = [time.strftime("%Y%m%d-%H%M%S")]\ndist.broadcast_object_list(name, src=0)    # then name[0]',
-            ranks=tuple(named.paths),
             where=named.at,
             evidence=by_state(named.paths, lambda path: quote(shorten(PurePath(path).name))),
         )

@@ -95,11 +95,8 @@ def _adopted(process: Process, by_pid: Mapping[int, Process]) -> bool:
         return process.parent == 1
     name = PurePosixPath(parent.command[0]).name if parent.command else ""
     # In a container torchrun itself may be process 1, and every other program may be a launcher.
-    return name in REAPERS or (parent.pid == 1 and not _is_python(parent))
-
-
-def _is_python(process: Process) -> bool:
-    return any("python" in PurePosixPath(word).name or "torchrun" in word for word in process.command[:2])
+    is_python = any("python" in PurePosixPath(word).name or "torchrun" in word for word in parent.command[:2])
+    return name in REAPERS or (parent.pid == 1 and not is_python)
 
 
 def _gpus_by_pid(host: Host) -> dict[int, list[int]]:

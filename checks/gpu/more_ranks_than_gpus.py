@@ -65,7 +65,6 @@ class MoreRanksThanGpus(Check):
                 return self.fail(
                     f"{ranks_phrase(ranks)} share GPU {by_rank[ranks[0]].gpu[1]}: {plural(len(by_rank), 'rank')} on "
                     f"{plural(device.visible, 'visible GPU')}",
-                    ranks=ranks,
                     where=device.at,
                     evidence=(
                         Evidence(f"cuda:{device.index}, of {plural(device.visible, 'visible GPU')}", ranks),

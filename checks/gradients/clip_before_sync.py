@@ -59,7 +59,6 @@ class ClipBeforeSync(Check):
             yield self.fail(
                 f"gradients are clipped before they are averaged: norms from {low:.4g} to {high:.4g} on "
                 f"{ranks_phrase(row)} in one step",
-                ranks=tuple(row),
                 where=next(iter(row.values())).at,
                 evidence=(
                     *by_state({rank: f"step {index}, {_shown(clip)}" for rank, clip in row.items()}),

@@ -45,7 +45,6 @@ class ClipBeforeUnscale(Check):
         first = clips[0][1]
         return self.fail(
             f"gradients are clipped at {first.scale:g} times their size, before unscale_, on {ranks_phrase(ranks)}",
-            ranks=ranks,
             where=first.at,
             evidence=(
                 Evidence(_shown(first), (ranks[0],)),

@@ -49,7 +49,8 @@ class GatherWithoutGradient(Check):
         recordings = trace.training().values()
         if not any(call.operation in _GATHERS for recording in recordings for call in recording.collectives):
             raise NotMeasured("nothing was gathered from all ranks")
-        if any(_is_unknown(step) for recording in recordings for step in recording.steps):
+        every = (step for recording in recordings for step in recording.steps)
+        if any(backward.gathered is None for step in every for _, backward in _before_backward(step)):
             raise NotMeasured("this version of torch does not show what a loss was made of; later ones do")
         return Passed("no loss was seen to use gathered tensors that lack their gradient")
 
@@ -60,7 +61,6 @@ class GatherWithoutGradient(Check):
         ranks = tuple(trace.training())
         return self.fail(
             f"the loss uses features ({shape}) from {first.operation}, which drops their gradient",
-            ranks=ranks,
             where=first.at,
             evidence=(
                 Evidence(
@@ -84,10 +84,6 @@ def _used(steps: Mapping[int, TrainingStep]) -> list[tuple[int, Collective]]:
     if len(losses) == 1 and len(gathered) > 1:
         return []  # every rank computes the loss of the whole batch: the sum over ranks is then complete
     return [(next(iter(steps.values())).index, gathered[0][0][0])]
-
-
-def _is_unknown(step: TrainingStep) -> bool:
-    return any(backward.gathered is None for _, backward in _before_backward(step))
 
 
 def _before_backward(step: TrainingStep) -> Iterator[tuple[Collective, Backward]]:

@@ -57,7 +57,6 @@ class GradientsNotAveraged(Check):
                 f"DDP's gradient of {first['tensor']} element {first['element']} is {first['got']:.6g} on "
                 f"{ranks_phrase(wrong)}, {first['expected']:.6g} in one process on the same samples",
                 fix=REINSTALL_TORCH,
-                ranks=tuple(wrong),
                 evidence=by_state(
                     wrong,
                     lambda value: (
@@ -101,7 +100,6 @@ class GradientsNotAveraged(Check):
         size, wrapper = group_size(group), next(iter(group.values())).wrappers[multiple.first.wrapper or 0]
         return self.fail(
             f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",
-            ranks=tuple(group),
             where=wrapper.hooked_at,
             evidence=(
                 *by_state(

@@ -115,7 +115,6 @@ class ParametersUnused(HangCheck):
             "wait for an all-reduce that never comes.",
             fix="keep the loss connected where a batch holds nothing to learn from:\n"
             "loss = outputs.sum() * 0.0    # not torch.tensor(0.0, requires_grad=True)",
-            ranks=tuple(backwards),
             where=first.at,
             evidence=(Evidence(f"so in {plural(count, 'recorded training step')}", tuple(backwards)),),
             about=of_model(wrapper),

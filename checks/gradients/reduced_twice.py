@@ -82,7 +82,6 @@ class ReducedTwice(Check):
             of = f"the gradient of {call.gradient_of}" if call.gradient_of else "the loss"
             yield self.fail(
                 f"{what}: {first.ratio or size:.3g} times too large",
-                ranks=ranks,
                 where=call.at,
                 evidence=(
                     Evidence(f"step {first.step}: {call.operation}({call.reduce or 'sum'}) of {of}", ranks),
@@ -97,7 +96,6 @@ class ReducedTwice(Check):
         return self.fail(
             f"the script sums gradients over {size} ranks and does not divide them: {size} times too large",
             fix="dist.all_reduce(parameter.grad)\nparameter.grad /= dist.get_world_size()",
-            ranks=ranks,
             where=_line_of_sum(group, multiple.first.step),
             evidence=(
                 *by_state(

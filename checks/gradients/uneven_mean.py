@@ -95,7 +95,6 @@ class UnevenMean(Check):
             f"{worst.function or 'the loss'} averages over {low} to {high} elements in one step: "
             f"those of some ranks count {worst.ratio:.1f} times as much",
             fix=_divided_by_all(worst),
-            ranks=tuple(worst.counts),
             where=_division(worst, trace) or worst.at,
             evidence=(
                 *by_state(

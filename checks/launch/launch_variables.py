@@ -98,7 +98,6 @@ class LaunchVariables(Check):
                 wrong[0].text,
                 fix="start the ranks with torchrun, and do not set RANK, WORLD_SIZE and similar variables in "
                 "wrapper scripts or sitecustomize",
-                ranks=tuple(sorted({rank for evidence in wrong for rank in evidence.ranks})),
                 evidence=tuple(wrong),
             )
         ranks_phrase = plural(len(values), "rank")

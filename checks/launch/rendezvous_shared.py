@@ -57,7 +57,6 @@ class RendezvousShared(Check):
         report = self.fail if broke else self.warn
         return report(
             headline if broke else f"{headline}, which went well this time",
-            ranks=ranks,
             where=second.at,
             evidence=(Evidence(f"first initialized at {store_place(first)}", ranks, first.at),),
         )

@@ -140,7 +140,6 @@ class RendezvousUnreachable(Check):
                 why="Rank 0 serves the store on its host, and every rank, also rank 0, connects to the "
                 "given address. That address is not rank 0's host, or another program listens "
                 "there, so init_process_group waits until its timeout, 30 minutes.",
-                ranks=tuple(waiting),
                 where=next(iter(waiting.values())).at,
                 evidence=places,
             )

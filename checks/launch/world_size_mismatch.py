@@ -101,7 +101,6 @@ class WorldSizeMismatch(Check):
             "listens at the new one, so init_process_group waits until its timeout.",
             fix="do not set it under torchrun, or set a default only:\n"
             'os.environ.setdefault("MASTER_PORT", "29500")',
-            ranks=tuple(moved),
             where=_set_at(recordings[rank], names[0]) or recordings[rank].joinings[0].at,
             evidence=[
                 Evidence(_change(recordings[member], name), (member,))

@@ -53,7 +53,6 @@ class BatchnormSmallBatch(Check):
                     f"{plural(first.batch_norms or 0, 'BatchNorm layer')} "
                     f"{'takes its' if first.batch_norms == 1 else 'take their'} statistics from "
                     f"{plural(first.batch or 0, 'sample')} on each rank",
-                    ranks=tuple(row),
                     where=wrapper.at if wrapper else first.at,
                     evidence=by_state(
                         row, lambda forward: f"batches of at most {plural(forward.batch or 0, 'sample')}"

@@ -82,7 +82,6 @@ class BuffersDiverge(Check):
             fix="for buffer in averaged.buffers():    # after update_bn, on every rank\n"
             "    if buffer.is_floating_point():\n        dist.all_reduce(buffer, op=dist.ReduceOp.AVG)",
             evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)),),
-            ranks=tuple(row),
             where=next(iter(row.values())).at,
         )
 
@@ -109,7 +108,6 @@ class BuffersDiverge(Check):
             "equal. The ranks train one set of weights for models that differ, and the checkpoint has the buffers of "
             "one rank.",
             fix="dist.all_reduce(statistics)    # over the ranks, before the buffer is changed by them",
-            ranks=tuple(row),
             where=at,
             evidence=(Evidence(f"differ: {listing(names)}", tuple(row)), *shown_at("wrapped", wrapper.at)),
             about=of_model(wrapper),
@@ -120,7 +118,6 @@ class BuffersDiverge(Check):
         return self.fail(
             f"{ranks_phrase(row)} evaluate {wrapper.module} with different buffers: "
             f"{differ(len(unequal), len(first.digests), 'buffer')}",
-            ranks=tuple(row),
             where=wrapper.at or first.at,
             evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)), *shown_at("evaluated", first.at)),
             about=of_model(wrapper),

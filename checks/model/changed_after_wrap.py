@@ -49,7 +49,6 @@ class ChangedAfterWrap(Check):
             yield self.fail(
                 f"{wrapper.module} has {plural(len(first.unknown), 'parameter')} that DistributedDataParallel "
                 f"does not know on {ranks_phrase(forwards)}: {listing(first.unknown)}",
-                ranks=tuple(forwards),
                 where=given or wrapper.at or first.at,
                 evidence=(*shown, *wrapped, *shown_at("used", first.at)),
                 about=of_model(wrapper),

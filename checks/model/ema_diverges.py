@@ -59,7 +59,6 @@ class EmaDiverges(Check):
                 return self.fail(
                     f"only {ranks_phrase(first.moved)} took the weights of an averaged copy, before step "
                     f"{first.update.index}",
-                    ranks=first.ranks,
                     where=first.where,
                     evidence=(Evidence(f"differ since: {listing(first.keys)}", first.ranks),),
                 )

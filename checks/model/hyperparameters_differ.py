@@ -68,7 +68,6 @@ class HyperparametersDiffer(Check):
                 f"{called.name} is given a different metric on each rank: {shown}",
                 why="The rates are still equal. Once one rank's metric improves where another's does not, their "
                 "schedulers decide differently, and with unequal rates the weights drift apart.",
-                ranks=tuple(metrics),
                 where=called.at,
                 evidence={rank: f"metric {value:.6g}" for rank, value in metrics.items()},
             )
@@ -81,7 +80,6 @@ class HyperparametersDiffer(Check):
         metrics = plateau[1] if plateau else {}
         return self.fail(
             f"{name} differs between ranks in step {update.index}: {shown}",
-            ranks=tuple(values),
             where=plateau[0].at if plateau else _set_at(unequal),
             evidence=by_state(
                 {

@@ -63,7 +63,6 @@ class LearningRateScaled(Check):
             f"{plural(ranks, 'rank')}",
             why=f"The rate was multiplied by the number of ranks. With {name}, more than about "
             f"{LARGEST[name]:g} in the first updates makes the loss jump, or turn NaN.",
-            ranks=tuple(group),
             where=step.at,
             evidence=dict.fromkeys(group, f"learning rate {rate:.4g} in the first update"),
             about=Kind.OPTIMIZER.of(f"optimizer {step.optimizer}"),

@@ -59,7 +59,6 @@ class NotWrapped(Check):
         return self.fail(
             f"{ranks_phrase(ranks)} train without DistributedDataParallel: "
             f"{differ(len(after), count, 'parameter')} after step {first.index}",
-            ranks=ranks,
             where=where,
             evidence=(
                 *shown_at("updated", first.where),

@@ -59,7 +59,6 @@ class SchedulerSteps(Check):
                 yield self.warn(
                     f"{called.name} is stepped {times} times at once{alike}",
                     why=f"Its schedule is over after 1/{times} of the training, unless its length was chosen for that.",
-                    ranks=ranks,
                     where=called.at,
                     evidence=(
                         Evidence(

@@ -85,7 +85,6 @@ class WeightsDiffer(Check):
                 f"the weights of {ranks_phrase(unequal)} differ from rank 0's {first['when']}: "
                 f"{first['tensor']}[{first['element']}] by {abs(first['own'] - first['rank_0']):.3g}",
                 fix=REINSTALL_TORCH,
-                ranks=tuple(unequal),
                 evidence=by_state(unequal, lambda value: f"{_shown(value)} ({value['when']})"),
             )
         return Passed(
@@ -171,7 +170,6 @@ class WeightsDiffer(Check):
             )
             + " DDP averages the gradients of a backward and never weights, so each rank trains a different model.",
             fix=_AVERAGE,
-            ranks=tuple(row),
             where=first.call.at if first.call else forward.at,
             evidence=_digests(key, {rank: event.digests[key] for rank, event in row.items()}),
             about=of_model(first.wrapper),

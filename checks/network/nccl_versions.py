@@ -56,7 +56,8 @@ class NcclVersions(Check):
         version = next(iter(wheels.values()))
         others: dict[str, list[tuple[str, str]]] = {}
         for variable, path, other in _copies(host):
-            if other and not _same(other, version):
+            # The wheel's number may have a part more (2.27.3.1).
+            if other and version != other and not version.startswith(f"{other}."):
                 others.setdefault(variable, []).append((path, other))
         for variable, copies in others.items():
             path, other = copies[0]
@@ -105,8 +106,3 @@ def _version(host: Host, folder: str, file: str = "") -> str:
     versions = [match.group(1) for match in matches if match and match.group(1)]
     longest = max(versions, key=len, default="")
     return longest if "." in longest else ""
-
-
-def _same(library: str, wheel: str) -> bool:
-    """Whether a library's version is the wheel's, whose number may have a part more (2.27.3.1)."""
-    return wheel == library or wheel.startswith(f"{library}.")

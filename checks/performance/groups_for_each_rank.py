@@ -45,7 +45,6 @@ class GroupsForEachRank(Check):
             most = max(calls.values())
             yield self.warn(
                 f"one line makes {plural(most, 'process group')} in a job of {plural(ranks, 'rank')}",
-                ranks=tuple(calls),
                 where=at,
                 evidence=by_state(calls, lambda count: plural(count, "call")),
             )

@@ -49,7 +49,6 @@ class InputBound(Check):
             f"{ranks_phrase(waits)} wait for data in {min(shares.values()):.0%} or more of each training step",
             why=f"The loader has {plural(loader.workers if loader else 0, 'worker')} on each rank, and a batch takes "
             "longer to load than to train on.",
-            ranks=tuple(waits),
             where=trained.at,
             evidence=by_state(
                 steps, lambda it: f"waits {duration(typical(it, 'data'))} of {duration(typical(it, 'total'))}"

@@ -69,17 +69,13 @@ class RunDrifts(Check):
         )
 
 
-def _loop(recording: Recording, _: Drift) -> Where | None:
-    return next((pass_.at for pass_ in reversed(recording.training_passes)), None)
-
-
 def _update(recording: Recording, _: Drift) -> Where | None:
     last = recording.steps[-1] if recording.steps else None
     return last.optimizer_steps[-1].at if last and last.optimizer_steps else None
 
 
 _WHERE: dict[What, Callable[[Recording, Drift], Where | None]] = {
-    What.PACE: _loop,
+    What.PACE: lambda recording, _: next((it.at for it in reversed(recording.training_passes)), None),
     What.MEMORY: _update,
     What.LOSS: _update,
     What.SAVES: lambda _, drift: drift.save.at if drift.save else None,

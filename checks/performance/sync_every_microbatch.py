@@ -64,7 +64,6 @@ class SyncEveryMicrobatch(Check):
         times = Counter(counts).most_common(1)[0][0]
         return self.warn(
             f"gradients are all-reduced {times} times for each update on {ranks_phrase(ranks)}",
-            ranks=ranks,
             where=at,
             evidence=(
                 Evidence(f"{times} backwards with an all-reduce in each of {len(counts)} updates", ranks),

@@ -128,7 +128,8 @@ def _changes(cured: tuple[Finding, ...], ran: Ran, ran_after: Ran) -> Iterator[s
     if not any(
         subject.kind in (Kind.MODEL, Kind.PARAMETER) for finding in cured for subject in finding.about
     ):
-        yield _parameters(before, after)
+        # By name and shape.
+        yield "the parameters of the model are others" if _shapes(before) - _shapes(after) else None
         yield _optimized(before, after)
     yield _samples(before, after)
     yield _held_out(before, after)
@@ -261,11 +262,6 @@ def _trained(trace: Trace) -> list[int]:
 
 def _wrapped(trace: Trace) -> list[int]:
     return [rank for rank, recording in trace.recorded.items() if recording.wrappers]
-
-
-def _parameters(before: Trace, after: Trace) -> str | None:
-    """The parameters of wrapped models, by name and shape, stay what they were."""
-    return "the parameters of the model are others" if _shapes(before) - _shapes(after) else None
 
 
 def _shapes(trace: Trace) -> set[tuple[str, tuple[int, ...]]]:

@@ -58,14 +58,11 @@ class Source(Reading):
         if parent in ("", "torch"):
             self._import_statement(f"import {parent or target}")
             return target
-        if parent == DIST and "dist" not in names and not self._is_variable("dist"):
+        if parent == DIST and "dist" not in {*names, *(it.id for it in self.all(ast.Name))}:
             self._import_statement(f"import {DIST} as dist")
             return f"dist.{last}"
         self.import_name(parent, last)
         return last
-
-    def _is_variable(self, name: str) -> bool:
-        return any(node.id == name for node in self.all(ast.Name))
 
     def import_name(self, parent: str, name: str) -> None:
         """Import a name from a module, beside what is imported from there."""

@@ -14,6 +14,7 @@ from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Where
 from ddpdoctor.program.files import FUNCTIONS, LOOPS
+from ddpdoctor.trace.instances import line_of
 
 _DEPTH = 3
 """Functions between the loop over a loader and the loop over epochs."""
@@ -112,7 +113,10 @@ def tell_epoch(source: Source, loop: Node, sampler: str = "", condition: str = "
 def _condition(source: Source, at: Node) -> str:
     """When there is a DistributedSampler, as may be asked for it here; empty where there always is one."""
     made = source.calls(SAMPLER)
-    may_lack = any(source.is_optional(call) or _is_either(source, call) for call in made)
+    may_lack = any(
+        source.is_optional(call) or isinstance(source.enclosing(call, ast.IfExp, ast.stmt), ast.IfExp)
+        for call in made
+    )
     if not may_lack and (made or not source.may_lack_group()):
         return ""
     for call in made:
@@ -120,11 +124,6 @@ def _condition(source: Source, at: Node) -> str:
         if outer is not None and source.scope(call) is source.scope(at):
             return source.code(outer.test)
     return source.has_group()
-
-
-def _is_either(source: Source, call: Node) -> bool:
-    """Whether it is made by a conditional expression."""
-    return isinstance(source.enclosing(call, ast.IfExp, ast.stmt), ast.IfExp)
 
 
 def _kind(source: Source, loader: Node) -> str:
@@ -281,7 +280,7 @@ def loops_over(case: Case, loader: Where | None) -> list[tuple[Source, Node]]:
     for recording in case.trace.recorded.values():
         for pass_ in recording.training_passes:
             made = recording.loader(pass_.loader)
-            if made and made.at and pass_.at and loader and _same(made.at, loader):
+            if made and pass_.at and loader and line_of(made.at) == line_of(loader):
                 places[Where(pass_.at.file, pass_.at.line, pass_.at.function)] = None
     loops = []
     for place in places:
@@ -289,7 +288,3 @@ def loops_over(case: Case, loader: Where | None) -> list[tuple[Source, Node]]:
         chosen = [loop for loop in source.on_line(place.line, *LOOPS) if loop.lineno == place.line]
         loops += [(source, loop) for loop in chosen[:1]]
     return loops
-
-
-def _same(place: Where, other: Where) -> bool:
-    return (place.file, place.line) == (other.file, other.line)
