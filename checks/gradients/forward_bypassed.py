@@ -41,6 +41,6 @@ class ForwardBypassed(Check):
                 sign = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
             yield self.fail(
                 f"{ranks_phrase(first.by_rank)} trained {name} without DistributedDataParallel's forward: {sign}",
-                **finding_fields(updates, first, "{} without an all-reduce", "training step"),
+                **finding_fields(updates, first),
             )
         yield Passed("every update came from a forward through DistributedDataParallel")

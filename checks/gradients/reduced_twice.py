@@ -8,7 +8,7 @@ from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Recording, Trace, TrainingStep, by_key, on_each_rank
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, in_words, multiples, numbers, proof
 from ddpdoctor.trace.joint_training import group_size
-from ddpdoctor.trace.sync import Group, last_backward, replicas
+from ddpdoctor.trace.sync import Group, replicas
 
 _TOLERANCE = 0.05
 """Of a ratio of two norms; rounding moves it by far less, and a factor of two or more by far more."""
@@ -110,7 +110,7 @@ class ReducedTwice(Check):
 def _line_of_sum(group: Group, index: int) -> Where | None:
     """The first all_reduce between a backward and its update, and otherwise the update."""
     step = next(step for step in next(iter(group.values())).steps if step.index == index)
-    last = last_backward(step)
+    last = step.last_backward
     summing = (call.at for call in step.collectives if call.operation == "all_reduce" and call.time > last)
     return next(summing, step.optimizer_steps[0].at)
 

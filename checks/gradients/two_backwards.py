@@ -36,6 +36,6 @@ class TwoBackwards(Check):
             yield self.fail(
                 f"a second backward of the step was not averaged on {ranks_phrase(first.by_rank)}: "
                 f"{differ(len(first.differing), first.compared, 'gradient')} between ranks",
-                **finding_fields(updates, first, "{} with such gradients"),
+                **finding_fields(updates, first),
             )
         yield Passed("no backward came after the reducer had finished")

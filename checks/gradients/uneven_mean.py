@@ -6,7 +6,7 @@ from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import by_state, fold_ranks, plural
 from ddpdoctor.trace import Trace, TrainingStep, by_key
 from ddpdoctor.trace.hook_gradients import in_words, proof
-from ddpdoctor.trace.sync import last_backward, replicas, updates
+from ddpdoctor.trace.sync import replicas, updates
 
 _WORST_RATIO = 1.1
 """Unequal counts below this ratio change a gradient by less than what another batch would."""
@@ -170,7 +170,7 @@ def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Une
 
 def _counts_together(step: TrainingStep) -> bool:
     """Whether a number was all-reduced before the last backward: it may be the count that the loss is scaled by."""
-    last = last_backward(step)
+    last = step.last_backward
     return any(
         call.operation == "all_reduce" and not call.requires_grad and call.time < last
         for call in step.collectives

@@ -8,9 +8,9 @@ from ddpdoctor.check import Check, Finding, Findings, Kind, Passed, Where
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace import Trace, grouped, made_at, shown_at
-from ddpdoctor.trace.joint_training import training_steps
+from ddpdoctor.trace.joint_training import restored_alike, training_steps
 from ddpdoctor.trace.source_causes import hyperparameter_set
-from ddpdoctor.trace.sync import Group, Update, replicas, restored_alike, updates
+from ddpdoctor.trace.sync import Group, Update, replicas, updates
 from ddpdoctor.unreached.values import set_apart
 
 _ROUNDING = 1e-5

@@ -6,7 +6,7 @@ from ddpdoctor.recorder.events.training import Forward
 from ddpdoctor.text import by_state, listing, plural, ranks_phrase
 from ddpdoctor.trace import Trace, TrainingStep, grouped, of_model, shown_at
 from ddpdoctor.trace.joint_training import training_steps
-from ddpdoctor.trace.sync import Group, last_backward, replicas
+from ddpdoctor.trace.sync import Group, replicas
 
 
 class ModeDiffers(Check):
@@ -117,5 +117,5 @@ def _last_forwards(step: TrainingStep) -> dict[int, Forward]:
         if forward.grad
         and not forward.around
         and forward.evaluating is not None
-        and forward.time < last_backward(step)
+        and forward.time < step.last_backward
     }

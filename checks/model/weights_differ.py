@@ -7,7 +7,8 @@ from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.text import by_state, listing, plural, quote, ranks_phrase
 from ddpdoctor.trace import Trace, by_value, of_model
-from ddpdoctor.trace.sync import Group, replicas, restored_alike, updates, weights_are_made_equal
+from ddpdoctor.trace.joint_training import restored_alike
+from ddpdoctor.trace.sync import Group, replicas, updates, weights_are_made_equal
 from ddpdoctor.trace.weights import (
     Difference,
     ForwardDifference,

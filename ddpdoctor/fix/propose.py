@@ -14,10 +14,9 @@ from typing import TypeAlias
 from ddpdoctor import registry
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
-from ddpdoctor.fix.edits import Edit, changed_lines
+from ddpdoctor.fix.edits import Edit, Text, changed_lines
 from ddpdoctor.fix.patches import patch_names, patches
 from ddpdoctor.fix.script_names import in_names_of
-from ddpdoctor.fix.source import Text
 from ddpdoctor.model import Finding
 from ddpdoctor.trace import Trace
 

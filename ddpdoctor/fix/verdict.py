@@ -331,15 +331,12 @@ def _own_samples(before: Trace, after: Trace) -> str | None:
         count, now = len(pass_.indices), len(other.indices)
         if count != now:
             return f"rank {rank} of the changed copy trains on {now} samples of an epoch, not on {count}"
-        if _is_fixed(pass_, other) and set(pass_.indices) != set(other.indices):
+        # A DistributedSampler gives both their order.
+        epochs = [it.sampler.epoch for it in (pass_, other) if it.sampler and it.sampler.distributed]
+        is_fixed = len(epochs) == 2 and epochs[0] == epochs[1]
+        if is_fixed and set(pass_.indices) != set(other.indices):
             return f"rank {rank} of the changed copy trains on other samples"
     return None
-
-
-def _is_fixed(pass_: Pass, other: Pass) -> bool:
-    """Whether both passes take their order from a DistributedSampler, in the same epoch."""
-    epochs = [sampler.epoch for sampler in (pass_.sampler, other.sampler) if sampler and sampler.distributed]
-    return len(epochs) == 2 and epochs[0] == epochs[1]
 
 
 def _first_passes(trace: Trace) -> dict[int, Pass]:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Project
-from ddpdoctor.fix.edits import Edit, changed_lines, moved_lines, unified_diff
+from ddpdoctor.fix.edits import Edit, Text, changed_lines, moved_lines, unified_diff
 from ddpdoctor.fix.patches import patch_names
 from ddpdoctor.fix.propose import Proposal, proposals
-from ddpdoctor.fix.source import Text
 from ddpdoctor.fix.verdict import Moved, Ran, Verdict, judge, key_of
 from ddpdoctor.model import Change, Finding, Level, Patch
 

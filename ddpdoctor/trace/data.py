@@ -50,6 +50,11 @@ class TrainingStep:
     joined: bool = False
     """Whether a Join was active, under which ranks differ by design."""
 
+    @property
+    def last_backward(self) -> float:
+        """When it was; 0 where there was none."""
+        return max((backward.time for backward in self.backwards), default=0.0)
+
 
 _LISTS: dict[type, str] = {
     Forward: "forwards",

@@ -248,3 +248,12 @@ def _heads(orders: Mapping[int, list[GroupEvent]]) -> dict[int, list[GroupEvent]
         if len({tuple(group.ranks for group in head[:1]) for head in heads.values()}) > 1:
             return heads
     return {}
+
+
+def restored_alike(group: Mapping[int, Recording]) -> bool:
+    """Whether every rank restores the state of as many optimizers, schedulers and scalers as the others."""
+    restored = (
+        sorted(load.kind for load in recording.state_loads if load.kind != "module")
+        for recording in group.values()
+    )
+    return len(set(map(tuple, restored))) <= 1

@@ -150,14 +150,14 @@ class Parting:
             if len({repr(values.get(name)) for values in self.values.values()}) > 1
         ][:_MOST_VALUES]
         texts = {
-            rank: ", ".join(f"{name} = {_shown(values[name])}" for name in differing if name in values)
+            rank: ", ".join(
+                f"{name} = {value:.6g}" if isinstance(value := values[name], float) else f"{name} = {value!r}"
+                for name in differing
+                if name in values
+            )
             for rank, values in self.values.items()
         }
         return by_state({rank: text for rank, text in texts.items() if text})
-
-
-def _shown(value: Plain) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else repr(value)
 
 
 @dataclass(frozen=True)
@@ -213,11 +213,11 @@ class JobLines:
         """The conditions of a step at which ranks took different branches, in the order of the first rank there."""
         found = [it for function in self._functions(step) for it in self._partings_in(function, step)]
         places = self._order(self._by_step.get(step, {}).values())
-        return sorted(found, key=lambda it: places.get(_place(it), len(places)))
+        return sorted(found, key=lambda it: places.get((it.function, it.line), len(places)))
 
-    def _order(self, steps: Iterable[StepLines]) -> dict[tuple[str, int], int]:
-        """The position of each condition among those that these came to, by file and line."""
-        places = dict.fromkeys((function.file, line) for each in steps for function, line in each.order)
+    def _order(self, steps: Iterable[StepLines]) -> dict[tuple[Function, int], int]:
+        """The position of each condition among those that these came to."""
+        places = dict.fromkeys(place for each in steps for place in each.order)
         return {place: number for number, place in enumerate(places)}
 
     def _functions(self, step: int) -> list[Function]:
@@ -270,7 +270,7 @@ class JobLines:
             if set(leavers) <= set(it.ranks) and others <= set(it.others) and not self._is_constant(it)
         ]
         order = self._order(it for it in self.ranks[leavers[0]].steps if it.step == step)
-        found.sort(key=lambda it: order.get(_place(it), -1))
+        found.sort(key=lambda it: order.get((it.function, it.line), -1))
         near = [
             it for it in found if inside and (it.at.file, it.at.function) == (inside.file, inside.function)
         ]
@@ -338,10 +338,6 @@ class JobLines:
                 for function, reached in step.lines.items():
                     lines[function.file] |= reached - {RETURNED}
         return {file: frozenset(reached) for file, reached in lines.items()}
-
-
-def _place(parting: Parting) -> tuple[str, int]:
-    return parting.function.file, parting.line
 
 
 _OFTEN = 2

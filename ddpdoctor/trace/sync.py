@@ -233,26 +233,14 @@ def _all_unaveraged(trace: Trace) -> list[Unaveraged]:
     ]
 
 
-def finding_fields(
-    unaveraged: Sequence[Unaveraged],
-    first: Unaveraged,
-    template: str = "{} without an all-reduce",
-    noun: str = "update",
-) -> dict[str, Any]:
-    """The fields of a finding that rests on such updates of one wrapper and line.
-
-    Args:
-        first: the one to show.
-        template: says how many there are, with a place for ``3 updates``.
-        noun: what they are called there.
-    """
-    ranks = tuple(first.by_rank)
-    count = template.format(plural(len({each.update.index for each in unaveraged}), noun))
+def finding_fields(unaveraged: Sequence[Unaveraged], first: Unaveraged) -> dict[str, Any]:
+    """The fields of a finding that rests on such updates of one wrapper and line, of which one is shown."""
+    count = plural(len({each.update.index for each in unaveraged}), "training step")
+    shown = f"{count} with such gradients, the first: step {first.update.index}"
     differ = (Evidence(f"gradients that differ: {listing(first.differing)}"),) if first.differing else ()
     return {
-        "ranks": ranks,
         "where": first.first.where,
-        "evidence": (Evidence(f"{count}, the first: step {first.update.index}", ranks), *differ),
+        "evidence": (Evidence(shown, tuple(first.by_rank)), *differ),
         "about": of_model(first.wrapper),
     }
 
@@ -262,7 +250,8 @@ def _unaveraged(group: Group, update: Update) -> Iterator[Unaveraged]:
     if any(step.gradients is None for step in update.taken.values()):
         return
     for wrapper in next(iter(group.values())).wrappers:
-        trained = trained_keys(wrapper, next(iter(update.taken.values())))
+        digests = next(iter(update.taken.values())).gradients or {}
+        trained = {it.key for it in wrapper.parameters if digests.get(it.key) is not None}
         missed = {rank: unreduced(step, wrapper.index) for rank, step in update.steps.items()}
         by_rank = {rank: backward for rank, backward in missed.items() if backward}
         differing = tuple(key for key in unequal if key in trained)
@@ -285,12 +274,6 @@ def _is_certain(unaveraged: Unaveraged) -> bool:
     return certain and not by_hand and not unaveraged.wrapper.hook
 
 
-def trained_keys(wrapper: Wrapper, step: OptimizerStep) -> set[str]:
-    """The wrapper's parameters that this step had gradients for."""
-    had = {key for key, digest in (step.gradients or {}).items() if digest is not None}
-    return had & {parameter.key for parameter in wrapper.parameters}
-
-
 def elements(collective: Collective) -> int:
     """How many numbers it carries; none where its tensor was not seen."""
     return 0 if collective.shape is None else math.prod(collective.shape)
@@ -299,20 +282,6 @@ def elements(collective: Collective) -> int:
 def carries_weights(collective: Collective) -> bool:
     """Whether it carries weights, or may: more numbers than a loss, a count or a state."""
     return bool(collective.weight_of) or elements(collective) > _LARGEST_STATISTIC
-
-
-def last_backward(step: TrainingStep) -> float:
-    """When it was; 0 where there was none."""
-    return max((backward.time for backward in step.backwards), default=0.0)
-
-
-def restored_alike(group: Group) -> bool:
-    """Whether every rank restores the state of as many optimizers, schedulers and scalers as the others."""
-    restored = (
-        sorted(load.kind for load in recording.state_loads if load.kind != "module")
-        for recording in group.values()
-    )
-    return len(set(map(tuple, restored))) <= 1
 
 
 def weights_are_made_equal(group: Group) -> bool:

@@ -17,7 +17,6 @@ from ddpdoctor.trace.sync import (
     Update,
     carries_weights,
     differing,
-    last_backward,
     updates,
     weights_are_made_equal,
 )
@@ -87,7 +86,7 @@ def exchange_activations(group: Group) -> bool:
 
 
 def _exchanges(step: TrainingStep, *, wrapped: bool) -> bool:
-    last = last_backward(step)
+    last = step.last_backward
     return any(
         collective.operation.startswith("all_to_all")
         # Where nothing is wrapped, what is summed before a backward may be gradients of an earlier one.

@@ -52,7 +52,7 @@ def test_a_call_around_the_wrapper():
     assert finding.ranks == (0, 1)
     assert finding.where == where(44)
     assert [one.text for one in finding.evidence] == [
-        "4 training steps without an all-reduce, the first: step 0",
+        "4 training steps with such gradients, the first: step 0",
         "gradients that differ: weight, bias",
     ]
 
