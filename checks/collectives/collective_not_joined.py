@@ -14,7 +14,6 @@ from ddpdoctor.blame.hang_analysis import late_ranks
 from ddpdoctor.blame.wording import all_do, at, doing, for_seconds, others_wait, verb, who
 from ddpdoctor.check import Evidence, Finding, Judgement, NotMeasured, Passed, Source, Where, reports
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
-from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.text import quote
 from ddpdoctor.trace import RankTrace, Trace
@@ -151,8 +150,7 @@ class CollectiveNotJoined(HangCheck):
             return Passed("every rank had reached its end when the run was stopped")
         return [self._stopped(trace, stopped)]
 
-    def examine_log(self, log: Log) -> Judgement:
-        return judge_stall(self, log)
+    examine_log = judge_stall
 
     @reports(LateInOutput)
     def _late_in_output(self, cause: LateInOutput) -> Finding:

@@ -2,7 +2,6 @@ from ddpdoctor.blame.causes import AloneInOutput, CalledAlone, LeftCallOut
 from ddpdoctor.blame.wording import for_seconds, who
 from ddpdoctor.check import Finding, Judgement, NotMeasured, Passed, Where, reports
 from ddpdoctor.frameworks import CALLED_BY_ALL
-from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.text import ranks_phrase
@@ -79,8 +78,7 @@ class CollectiveOnSomeRanks(HangCheck):
             fix=_FIX_CALL,
         )
 
-    def examine_log(self, log: Log) -> Judgement:
-        return judge_stall(self, log)
+    examine_log = judge_stall
 
     @reports(AloneInOutput)
     def _alone_in_output(self, cause: AloneInOutput) -> Finding:

@@ -6,7 +6,6 @@ from ddpdoctor.blame.wording import all_do, for_seconds, others_wait, verb, who
 from ddpdoctor.check import Finding, Judgement, Passed, reports
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.hang.heartbeats import NOW, Heartbeat, read_heartbeat
-from ddpdoctor.logs.log import Log
 from ddpdoctor.logs.stall import judge_stall
 from ddpdoctor.text import by_state, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
@@ -80,8 +79,7 @@ class LongWorkOnOneRank(HangCheck):
             evidence=(*by_state({rank: f"at {frame}" for rank, frame in beats.items()}), *by_state(failures)),
         )
 
-    def examine_log(self, log: Log) -> Judgement:
-        return judge_stall(self, log)
+    examine_log = judge_stall
 
     @reports(BusyInOutput)
     def _busy_in_output(self, cause: BusyInOutput) -> Finding:
