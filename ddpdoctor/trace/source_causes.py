@@ -186,21 +186,13 @@ def chosen_part(script: str) -> Where | None:
     """A line that calls one of several layers in a condition that is computed, or by an index that is."""
     program = Program.of(script)
     for file, definition in program.modules():
-        for method in _of_forward(definition):
+        methods = [it for it in definition.body if isinstance(it, FUNCTIONS)]
+        forwards = [it for it in methods if it.name.startswith("forward")]
+        called = {it for forward in forwards for it in program.loops.called_in(file, forward)}
+        for method in (*forwards, *(it for it in methods if it in called)):
             for line in _chosen(method):
                 return Where(file.path, line, f"{definition.name}.{method.name}")
     return None
-
-
-def _of_forward(definition: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The methods named forward, and those that they call."""
-    methods = {node.name: node for node in definition.body if isinstance(node, FUNCTIONS)}
-    names = [name for name in methods if name.startswith("forward")]
-    for name in names:  # which grows
-        calls = (node for node in ast.walk(methods[name]) if isinstance(node, ast.Call))
-        called = {called_name(call) for call in calls if _is_attribute_of_self(call.func)}
-        names += [it for it in methods if it in called and it not in names]
-    return [methods[name] for name in names]
 
 
 def _chosen(method: ast.AST) -> Iterator[int]:
