@@ -13,7 +13,7 @@ from ddpdoctor.recorder.launchers import COMMANDS, LAUNCHERS, by_name
 from ddpdoctor.text import plural, quote, ranks_phrase, shorten
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.files import changed_by_others, exchanged
-from ddpdoctor.trace.raised import as_raised, innermost, is_refused, last_line, place_in_worker, remedy
+from ddpdoctor.trace.raised import REFUSED, as_raised, innermost, last_line, place_in_worker, remedy
 from ddpdoctor.trace.recorded_job import HangCheck
 
 _CONNECTION_WARNING = re.compile(
@@ -373,7 +373,7 @@ def _failed_on_file_of_another(first: RankTrace, trace: Trace) -> bool:
     """Whether it failed to load a checkpoint of another rank, or names a file that another rank changed."""
     recordings = trace.recorded
     traceback, message = (first.failure.traceback, first.failure.message) if first.failure else ("", "")
-    if is_refused(message):
+    if re.search(REFUSED, message):
         return False
     errors = (load.error for _, _, reader, load in exchanged(recordings) if reader == first.rank)
     loading = any(error is not None and error.splitlines()[0] in traceback for error in errors)

@@ -63,7 +63,13 @@ class DatasetDiffers(Check):
                     shared.loaders, lambda loader: f"{loader.samples or 0} samples", cause=_draw(shared)
                 ),
             )
-        return self._content_differs(shared) if shared.one_dataset is False else None
+        if shared.one_dataset is not False:
+            return None
+        return self.fail(
+            f"the {shared.loader.samples} samples of {shared.loader.dataset} differ between "
+            f"{ranks_phrase(shared.ranks)} in content or order",
+            **shared.fields(shared.loaders, lambda loader: f"content {loader.content}", cause=_draw(shared)),
+        )
 
     def _divided_twice(self, shared: SharedPass, parts: Mapping[int, frozenset[int]]) -> Finding:
         samples = frozenset[int]().union(*parts.values())
@@ -78,13 +84,6 @@ class DatasetDiffers(Check):
             **shared.fields(
                 parts, lambda part: f"has a part of {len(part)} samples", where=shared.sampler_at
             ),
-        )
-
-    def _content_differs(self, shared: SharedPass) -> Finding:
-        return self.fail(
-            f"the {shared.loader.samples} samples of {shared.loader.dataset} differ between "
-            f"{ranks_phrase(shared.ranks)} in content or order",
-            **shared.fields(shared.loaders, lambda loader: f"content {loader.content}", cause=_draw(shared)),
         )
 
 

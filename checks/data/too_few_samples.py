@@ -44,7 +44,13 @@ class TooFewSamples(Check):
         for shared, _ in by_loader(rounds, _is_empty):
             yield self._empty(shared)
         for shared, samples in by_loader(rounds, _fewer_than_ranks):
-            yield self._repeated(shared, samples)
+            members = plural(len(shared.members), "rank")
+            yield self.warn(
+                f"{shared.loader.dataset} has {plural(samples, 'sample')} for {members}",
+                **shared.fields(
+                    shared.samplers, lambda sampler: f"{sampler.name}, total_size {sampler.total}"
+                ),
+            )
 
     def _empty(self, shared: SharedPass) -> Finding:
         loader = shared.loader
@@ -55,12 +61,6 @@ class TooFewSamples(Check):
                 {rank: loader.samples for rank, loader in shared.loaders.items()},
                 lambda samples: f"{plural(samples or 0, 'sample')} in its dataset, 0 batches{of_size}",
             ),
-        )
-
-    def _repeated(self, shared: SharedPass, samples: int) -> Finding:
-        return self.warn(
-            f"{shared.loader.dataset} has {plural(samples, 'sample')} for {plural(len(shared.members), 'rank')}",
-            **shared.fields(shared.samplers, lambda sampler: f"{sampler.name}, total_size {sampler.total}"),
         )
 
 

@@ -255,7 +255,8 @@ def _ends_early(shared: SharedPass) -> bool:
 
 
 def _is_uneven(shared: SharedPass) -> bool:
-    return predict_stall(_updates(shared)) is not None and not _ends_together(shared)
+    stalls = predict_stall(_updates(shared)) is not None
+    return stalls and not (_left_together(shared) or _agrees_on_batches(shared))
 
 
 def _updates(shared: SharedPass) -> dict[int, int]:
@@ -283,11 +284,6 @@ def _steps_in(recording: Recording, pass_: Pass) -> list[TrainingStep]:
 def _communicates(recording: Recording) -> bool:
     """Whether updates wait for other ranks."""
     return bool(recording.wrappers) or any(step.collectives for step in recording.steps)
-
-
-def _ends_together(shared: SharedPass) -> bool:
-    """Whether the ranks leave the loop together, as far as the run shows."""
-    return _left_together(shared) or _agrees_on_batches(shared)
 
 
 def _agrees_on_batches(shared: SharedPass) -> bool:

@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Confidence, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import Check, Confidence, Judgement, NotMeasured, Passed
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.recorder.events.training import Wrapper
@@ -56,7 +56,13 @@ class FindUnusedUnneeded(Check):
             return Passed(f"inputs choose which parts of the model are used, at {part.file}:{part.line}")
         known = [(wrapper, steps) for wrapper, steps in unused if min(map(len, steps)) >= _FEWEST]
         findings = [
-            self._unneeded(wrapper, tuple(recordings), min(map(len, steps)))
+            self.warn(
+                f"find_unused_parameters=True found no unused parameter in {min(map(len, steps))} training steps",
+                ranks=tuple(recordings),
+                where=wrapper.at,
+                confidence=Confidence.LIKELY,
+                about=of_model(wrapper),
+            )
             for wrapper, steps in known
             if not any(map(any, steps))
         ]
@@ -64,15 +70,6 @@ class FindUnusedUnneeded(Check):
             reason = "too few training steps show which parameters were used"
             raise NotMeasured(reason, cut_short=trace.shortened is not None)
         return findings or Passed("there are unused parameters to search for")
-
-    def _unneeded(self, wrapper: Wrapper, ranks: tuple[int, ...], steps: int) -> Finding:
-        return self.warn(
-            f"find_unused_parameters=True found no unused parameter in {steps} training steps",
-            ranks=ranks,
-            where=wrapper.at,
-            confidence=Confidence.LIKELY,
-            about=of_model(wrapper),
-        )
 
     def examine_log(self, log: Log) -> Judgement:
         line = log.first(

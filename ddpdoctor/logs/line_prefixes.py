@@ -109,12 +109,14 @@ class Prefixes:
 _DONE = re.compile(r"(?i)\b(?:finished|completed?|done|saved)\b")
 _WORD = re.compile(r"[\w.:-]+")
 _FIRST_WORDS = 5
-_HELP = re.compile(r"\s+-{1,2}[A-Za-z][\w-]*[ ,=]")
-_BY_THE_SYSTEM = re.compile(
+HELP = re.compile(r"\s+-{1,2}[A-Za-z][\w-]*[ ,=]")
+"""How an option begins in the text of ``--help``, which speaks of errors too."""
+BY_THE_SYSTEM = re.compile(
     r"NCCL WARN|NVRM|slurmstepd: |srun: error|oom[-_]kill|Out of memory: Kill|\[[EF]\d{3,4} "
     r"|PBS: job killed|\bTERM_[A-Z]+LIMIT|^\S*: line \d+: .{0,40}Killed"
     r"|^(?!\S*(?:Error|Exception)\b)[\w./-]{1,80}: (?:error|cannot|failed|write) .{0,300}: [A-Z]"
 )
+"""What a library, a tool or the system writes of an error, as no training does that got over one."""
 _ATTEMPT = re.compile(
     r"^(?:\[W(?:\d{3,4}\b|\s)|W\d{4} |INFO\b|WARNING\b|\S{0,40}\[?(?:INFO|WARNING)\]|Waiting in store)"
 )
@@ -128,13 +130,3 @@ def says_done(text: str) -> bool:
 def is_of_an_attempt(text: str) -> bool:
     """Whether it is a warning or information of torch's, which tries again what did not work."""
     return _ATTEMPT.search(text) is not None
-
-
-def is_help(text: str) -> bool:
-    """Whether it is an option in the text of ``--help``, which speaks of errors too."""
-    return _HELP.match(text) is not None
-
-
-def is_of_the_system(text: str) -> bool:
-    """Whether a library, a tool or the system wrote it of an error, as no training does that got over one."""
-    return _BY_THE_SYSTEM.search(text) is not None

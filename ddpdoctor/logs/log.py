@@ -11,7 +11,7 @@ from ddpdoctor.blame.frames import Frame, innermost_of_script
 from ddpdoctor.check import Check, NotMeasured
 from ddpdoctor.failures import Message
 from ddpdoctor.judge import of_message
-from ddpdoctor.logs.line_prefixes import is_help, is_of_an_attempt, is_of_the_system, says_done
+from ddpdoctor.logs.line_prefixes import BY_THE_SYSTEM, HELP, is_of_an_attempt, says_done
 from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.model import Evidence, Judgement, Role, Sighting, Skipped, Where
 from ddpdoctor.recorder.launchers import Numbering
@@ -296,7 +296,7 @@ class Log:
             if line.position in caught:
                 continue
             match = _first_match(compiled, line.text)
-            if match and not self._got_over(line) and not is_help(line.text):
+            if match and not self._got_over(line) and not HELP.match(line.text):
                 yield Reason(match, (line,))
 
     def _got_over(self, line: Line) -> bool:
@@ -307,7 +307,7 @@ class Log:
         if not self.ended_well or self.went_on_after(line):
             return self.went_on_after(line)
         of_the_end = line.position > max(step.position for step in self.training)
-        return not (of_the_end and is_of_the_system(line.text))
+        return not (of_the_end and BY_THE_SYSTEM.search(line.text))
 
     def went_on_after(self, line: Line) -> bool:
         """Whether training went on after this line, or came to a good end, and so the line was no end."""

@@ -22,10 +22,10 @@ _IN_WORKER = re.compile(
     r"Original Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)+)(?P<type>[\w.]+)(?:: (?P<message>.*))?"
 )
 """In the message of what a rank raises for its DataLoader worker."""
-_REFUSED = r"(?s)Weights only load failed(?!.*Unsupported operand 80\b)"
+REFUSED = r"(?s)Weights only load failed(?!.*Unsupported operand 80\b)"
 """torch.load, of what is whole and holds more than tensors; the first byte of a partial file is the operand 80."""
 _REMEDIES = {
-    _REFUSED: "torch.load(path, map_location='cpu', weights_only=False)     # of files that you "
+    REFUSED: "torch.load(path, map_location='cpu', weights_only=False)     # of files that you "
     "trust\nor save tensors, numbers and text alone: since torch 2.6 nothing else is read by default",
     r"\[Errno (?:5|107|108|116|121)\]": "on the host of that rank: df -h FOLDER; dmesg -T | grep -i -e nfs -e lustre "
     "-e fuse -e 'I/O error'\nmount the file system again there; if the file was replaced while ranks read it, write "
@@ -122,11 +122,6 @@ def last_line(raised: Raised) -> str:
     kind, message = as_raised(raised.type, raised.message)
     origin = " (in a DataLoader worker)" if message != raised.message else ""
     return quote(shorten(f"{kind}: {_first_line(message)}{origin}", 200))[1:-1]
-
-
-def is_refused(message: str) -> bool:
-    """Whether torch.load refuses what a whole file holds."""
-    return re.search(_REFUSED, message) is not None
 
 
 def remedy(message: str) -> str | None:

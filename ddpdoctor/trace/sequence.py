@@ -138,11 +138,6 @@ def differ(row: Row) -> bool:
     return max(len({point.key for point in points}), len(sizes), len(roots)) > 1
 
 
-def is_extra(point: SequencePoint) -> bool:
-    """Whether the script called it on its own: not a step of training, in which all ranks are to meet."""
-    return point.kind == "collective" or (point.kind == "forward" and not point.learns)
-
-
 def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
     """Ranks that called different collectives at one position."""
     calls = {rank: _call(point) for rank, point in row.items()}
@@ -165,7 +160,8 @@ def called_alone(row: Mapping[int, SequencePoint], recordings: Mapping[int, Reco
     Of an evaluation through the wrapper and a collective of the script it is the evaluation: it needs no other rank.
     Of two collectives it is the one under a condition on the rank, where the other is under none.
     """
-    extra = {rank: point for rank, point in row.items() if is_extra(point)}
+    # What the script called on its own: not a step of training, in which all ranks are to meet.
+    extra = {r: p for r, p in row.items() if p.kind == "collective" or (p.kind == "forward" and not p.learns)}
     if len(extra) == len(row):
         extra = {rank: point for rank, point in row.items() if point.kind == "forward"} or _for_some_ranks(
             row, recordings

@@ -70,11 +70,6 @@ def number(values: Values) -> int:
     return sequence
 
 
-def is_pending(values: Values) -> bool:
-    """Whether it did not complete."""
-    return values["state"] != "completed" and not values.get("retired")
-
-
 def half(values: Values) -> tuple[str, int] | None:
     """``("recv", 1)`` of ``nccl:recv 0<-1``; None of what is neither a send nor a receive."""
     match = _P2P.fullmatch(operation_of(values["profiling_name"]))

@@ -172,9 +172,10 @@ def _sends_and_receives(entries: Sequence[Values], rank: int) -> tuple[list[Entr
     placed = [(position, entry) for position, entry in enumerate(entries) if entry.get("is_p2p")]
     waits: list[Entry] = []
     traffic: Traffic = {}
-    for _, together in groupby(placed, _number_of_batch):
+    for _, together in groupby(placed, lambda it: (it[1]["process_group"][0], it[1]["p2p_seq_id"])):
         batch = list(together)
-        pending = fields.is_pending(batch[-1][1]) and len(waits) < _MOST_WAITS
+        last = batch[-1][1]
+        pending = last["state"] != "completed" and not last.get("retired") and len(waits) < _MOST_WAITS
         for entry in batch:
             if (half := fields.half(entry[1])) is None:  # what ends a batch
                 continue
@@ -189,10 +190,6 @@ def _one_half(placed: Placed, rank: int, half: tuple[str, int], turn: int, *, ba
     operation, peer = half
     whole = replace(_entry(placed, rank), operation=operation, peer=peer, turn=turn, batched=batched)
     return replace(whole, number=placed[1]["p2p_seq_id"])
-
-
-def _number_of_batch(placed: Placed) -> tuple[str, int]:
-    return placed[1]["process_group"][0], placed[1]["p2p_seq_id"]
 
 
 def _description(entry: Values) -> str:
