@@ -83,12 +83,8 @@ def by_first_line(
 
 
 def on_ranks(instances: Mapping[int, _P], text: Callable[[_P], str]) -> dict[str, Any]:
-    """The fields of a finding that rests on an instance of each rank: ranks, where and evidence, equal texts once."""
-    return {
-        "ranks": tuple(instances),
-        "where": next(iter(instances.values())).at,
-        "evidence": by_state(instances, text),
-    }
+    """The fields of a finding that rests on an instance of each rank: where and evidence, equal texts once."""
+    return {"where": next(iter(instances.values())).at, "evidence": by_state(instances, text)}
 
 
 def by_value(values: Mapping[int, _Value]) -> dict[_Value, tuple[int, ...]]:
