@@ -41,7 +41,9 @@ def run_hang(options: HangOptions) -> int:
         UsageError: there is nothing to look at, or it may not be looked at.
     """
     started, output = time.monotonic(), ReportOutput(options)
-    _verify_dump(options.dump)
+    if options.dump is not None:  # one that cannot be written is refused before anything else is done
+        with writing(options.dump, "--dump"):
+            _staging(options.dump).rmdir()
     with Progress(quiet=options.quiet) as progress:
         source = _look(options, progress)
         if source is None:
@@ -49,7 +51,8 @@ def run_hang(options: HangOptions) -> int:
         report = report_of(source, started)
         tell = partial(print, file=sys.stderr)
         report = with_sections(report, {Source.RUN: source.trace}, options, tell)
-        _keep(source, options.dump)
+        if options.dump is not None:
+            _keep(source, options.dump)
     output.write(report)
     return report.exit_status
 
@@ -161,26 +164,12 @@ def _choice(jobs: Sequence[Job]) -> str:
     return "\n".join(lines)
 
 
-def _verify_dump(folder: str | None) -> None:
-    """Refuse a folder that cannot be written before anything else is done.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    if folder is None:
-        return
-    with writing(folder, "--dump"):
-        _staging(folder).rmdir()
-
-
-def _keep(source: HangSource, folder: str | None) -> None:
+def _keep(source: HangSource, folder: str) -> None:
     """Write down what was looked at, for another time or another host.
 
     Raises:
         UsageError: the folder cannot be written.
     """
-    if folder is None:
-        return
     with writing(folder, "--dump"):
         staging = _staging(folder)
         snapshots.write(source.trace.snapshot or HangSnapshot(), staging, source.records)

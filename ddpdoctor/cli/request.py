@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tokenize
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -94,7 +95,8 @@ def request_of(options: CheckOptions) -> Request:
         registry.verify_selectors((*selectors(options.select), *selectors(options.ignore)))
     except registry.UnknownSelector as unknown:
         raise UsageError(str(unknown)) from None
-    _refuse_without_fix(options)
+    if not options.fix:
+        _refuse(options, _ABOUT_PATCHES, "--fix", "--fix ")
     host = Host(Launch())
     host = host.with_launch(_launch(options, host))
     # With --trace the words are further folders.
@@ -104,7 +106,7 @@ def request_of(options: CheckOptions) -> Request:
     if job is not None and not options.keep_files:
         job = replace(job, private=True)
     if job is None:
-        _refuse_without_job(options)
+        _refuse(options, _ABOUT_A_SCRIPT, "a script")
     return Request(
         options,
         host,
@@ -163,17 +165,10 @@ def _verify_sources(options: CheckOptions) -> None:
         job_of(replace(options, words=[script]), _recorder(options))
 
 
-def _refuse_without_job(options: CheckOptions) -> None:
-    for field_name in _ABOUT_A_SCRIPT:
-        if getattr(options, field_name):
-            name = f"--{field_name.replace('_', '-')}"
-            raise UsageError(f"{name} requires a script: ddpdoctor check {name} train.py")
-
-
-def _refuse_without_fix(options: CheckOptions) -> None:
-    for name in _ABOUT_PATCHES:
-        if getattr(options, name) and not options.fix:
-            raise UsageError(f"--{name} requires --fix: ddpdoctor check --fix --{name} train.py")
+def _refuse(options: CheckOptions, names: Sequence[str], lacks: str, more: str = "") -> None:
+    """Refuse options that ask for nothing without something else."""
+    for name in (f"--{field_name.replace('_', '-')}" for field_name in names if getattr(options, field_name)):
+        raise UsageError(f"{name} requires {lacks}: ddpdoctor check {more}{name} train.py")
 
 
 def _earlier(options: CheckOptions) -> tuple[Path, ...]:
