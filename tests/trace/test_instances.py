@@ -42,7 +42,6 @@ def test_things_that_ranks_share_by_the_line_of_the_first() -> None:
 
 def test_the_fields_of_a_finding() -> None:
     assert on_ranks({0: FIRST, 2: AGAIN, 3: FIRST}, lambda event: event.text) == {
-        "ranks": (0, 2, 3),
         "where": where(3),
         "evidence": (Evidence("a", (0, 3)), Evidence("b", (2,))),
     }
