@@ -46,9 +46,8 @@ def hyperparameter_set(script: str, name: str) -> Where | None:
 
 def _is_group(expression: Expression) -> bool:
     """Whether it is a parameter group of an optimizer."""
-    return any(
-        isinstance(it.node, ast.Attribute) and it.node.attr == "param_groups" for it in expression.made_of()
-    )
+    nodes = (*ast.walk(expression.node), *(it.node for it in expression.made_of()))
+    return any(isinstance(it, ast.Attribute) and it.attr == "param_groups" for it in nodes)
 
 
 def part_assigned(script: str, keys: Iterable[str]) -> Where | None:
