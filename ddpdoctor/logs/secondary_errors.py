@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 
 from ddpdoctor import failures
-from ddpdoctor.blame.frames import Frame, asked_the_store, raised_in, tells_of_a_peer
+from ddpdoctor.blame.frames import asked_the_store, raised_in, tells_of_a_peer
 from ddpdoctor.failures import Says
 from ddpdoctor.logs.log import Ended, Log, Raised
 from ddpdoctor.recorder.launchers import COMMANDS
