@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
@@ -64,12 +65,14 @@ def move_out(source: Source, statement: Node) -> None:
     guard = source.plain_if(source.rank_guard(statement))
     is_both = isinstance(guard.test, ast.BoolOp) and isinstance(guard.test.op, ast.And)
     others = [it for it in guard.test.values if not source.decides_by_rank(it)] if is_both else []
-    if statement not in guard.body or not source.begins_line(statement) or (others and len(guard.body) > 1):
+    if statement not in guard.body or not source.begins_line(statement):
         raise CannotPatch(f"line {statement.lineno} is under more than the condition by rank")
-    if others:
-        source.replace(guard.test, " and ".join(map(source.code, others)))
+    code, condition = source.reindented(statement, ""), " and ".join(map(source.code, others))
+    if others and len(guard.body) == 1:
+        source.replace(guard.test, condition)
         return
-    code = source.reindented(statement, "")
+    if others:
+        code = f"if {condition}:\n{textwrap.indent(code, source.indent)}"
     if guard.body[0] is statement:
         source.insert_before(guard, code)
     else:
