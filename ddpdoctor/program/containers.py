@@ -42,6 +42,7 @@ class Containers(Calls):
             return self._contents[point]
         key = ("contents", point)
         if key in self._under_way:
+            self._cuts += 1
             return []
         self._under_way.add(key)
         try:

@@ -48,7 +48,8 @@ class File:
     elements: list[ast.Subscript] = field(default_factory=list)
     """The elements that are assigned."""
     _places: dict[int, Where] = field(default_factory=dict)
-    _functions_at: dict[int | None, Function | ast.Module] = field(default_factory=dict)
+    _functions_at: dict[int, Function] = field(default_factory=dict)
+    """The innermost function in whose body each line stands."""
 
     def __post_init__(self) -> None:
         waiting: list[tuple[ast.AST, Scope]] = [(self.tree, self.tree)]
@@ -65,6 +66,8 @@ class File:
                         waiting.append((child, around))
         for kind in (self.calls, self.functions, self.classes, self.imports, self.stores):
             kind.sort(key=lambda it: (it.lineno, it.col_offset))
+        for function in self.functions:
+            self._functions_at |= dict.fromkeys(lines(*function.body), function)
 
     def _sort(self, node: ast.AST) -> None:
         if isinstance(node, ast.Call):
@@ -93,10 +96,7 @@ class File:
 
     def function_at(self, line: int | None) -> Function | ast.Module:
         """The innermost function in whose body a line stands; the module where it stands in none."""
-        if line not in self._functions_at:
-            around = (it for it in self.functions if line in lines(*it.body))
-            self._functions_at[line] = max(around, key=lambda it: it.lineno, default=self.tree)
-        return self._functions_at[line]
+        return self._functions_at.get(line or 0, self.tree)
 
     def statements_at(self, line: int | None) -> list[ast.stmt]:
         """The statements around a line, the outermost first."""

@@ -143,6 +143,8 @@ class Index:
         self._globals: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
         self._sets: dict[ast.ClassDef, dict[str, set[str]]] = {}
         self._under_way: set[object] = set()
+        self._cuts = 0
+        """How often a question had no answer because it was under way: what was found out meanwhile may lack some."""
         for file in files.values():
             for call in file.calls:
                 self._calls_of[name_called(call)].append((call, file))

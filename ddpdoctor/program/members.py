@@ -21,12 +21,13 @@ class Members(Containers):
         super().__init__(files, called)
         self._types: dict[Point, frozenset[Referent]] = {}
         self._owned: dict[ast.Attribute, Iterable[Referent]] = {}
+        self._stored_by_owner: dict[str, Mapping[Referent, list[Point]]] = {}
         self._families: dict[Entity, list[Entity]] = {}
         self._derived: defaultdict[Entity, list[Entity]] = defaultdict(list)
 
     def _caches(self) -> Iterator[dict[Any, Any]]:
         yield from super()._caches()
-        yield from (self._types, self._owned, self._contents)
+        yield from (self._types, self._owned, self._stored_by_owner, self._contents)
 
     def _of_property(self, member: Point) -> list[Point]:
         """What a property returns; the member itself where it is none."""
@@ -85,13 +86,18 @@ class Members(Containers):
 
     def _stored(self, name: str, of_type: Referent) -> list[Point]:
         """What the program assigns to an attribute of objects of a class, or puts into what it holds."""
-        found = []
-        stores = ((store, store, file) for store, file in self._stores.get(name, ()))
-        for store, by, file in (*stores, *self._filled.get(name, ())):
-            definition = self.chains(file.scopes[store], file).definition(by)
-            if definition is not None and of_type in self._owners(store, file):
-                found.append(Point(definition, file))
-        return found
+        found = self._stored_by_owner.get(name)
+        if found is None:
+            found = defaultdict(list)
+            assigned = ((store, store, file) for store, file in self._stores.get(name, ()))
+            stores = (*assigned, *self._filled.get(name, ()))
+            for store, by, file in stores:
+                if definition := self.chains(file.scopes[store], file).definition(by):
+                    for owner in self._owners(store, file):
+                        found[owner].append(Point(definition, file))
+            if all(store in self._owned for store, _, _ in stores):
+                self._stored_by_owner[name] = found
+        return found.get(of_type, [])
 
     def _owners(self, store: ast.Attribute, file: File) -> Iterable[Referent]:
         """The classes of the object whose attribute is assigned, with those that have it for a base."""

@@ -42,6 +42,7 @@ class Objects(Members):
         """The values that are the same object as this one."""
         if point not in self._copies:
             if point in self._under_way:
+                self._cuts += 1
                 return []
             self._under_way.add(point)
             node = point.node
@@ -168,6 +169,7 @@ class Objects(Members):
         if point not in self._referents:
             key = ("referents", point)
             if key in self._under_way:
+                self._cuts += 1
                 return frozenset()
             self._under_way.add(key)
             try:
@@ -216,13 +218,15 @@ class Objects(Members):
         if point not in self._types:
             key = ("types", point)
             if key in self._under_way:
+                self._cuts += 1
                 return frozenset()
             self._under_way.add(key)
+            cuts = self._cuts
             try:
                 found = frozenset(it for end in self.ends(point) for it in self._types_of(end))
             finally:
                 self._under_way.discard(key)
-            if self._under_way:  # of what is not known to its end
+            if self._under_way and self._cuts != cuts:  # of what is not known to its end
                 return found
             self._types[point] = found
         return self._types[point]

@@ -63,8 +63,8 @@ def _has_buffers(module: Expression) -> bool:
     if any(name.startswith(_WITH_BUFFERS) for name in module.classes):
         return True
     for of_class in waiting:  # which grows
-        calls = [Expression(module.program, of_class.file, it) for it in of_class.file.calls]
-        for call in (it for it in calls if of_class.node in it.file.above(it.node)):
+        for node in (it for it in ast.walk(of_class.node) if isinstance(it, ast.Call)):
+            call = Expression(module.program, of_class.file, node)
             if call.method == "register_buffer" or any(it.startswith(_WITH_BUFFERS) for it in call.classes):
                 return True
             types = flow.types(call.point)
