@@ -15,7 +15,7 @@ import traceback
 from _thread import get_ident
 from collections.abc import Callable
 from time import thread_time
-from types import CodeType, TracebackType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 Args = tuple[Any, ...]
@@ -277,6 +277,14 @@ def _tell(listener: Callable[[str, str], Any], topic: str, text: str) -> None:
         listener(topic, text)
     except Exception:  # noqa: BLE001 - the disk may be full: then there is nobody left to tell
         pass
+
+
+def caller() -> FrameType:
+    """The frame behind all of ours: what called a function that was replaced, however many of ours are in between."""
+    frame: Any = sys._getframe(1)
+    while frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return frame  # type: ignore[no-any-return]
 
 
 def leave_out(error: BaseException) -> None:

@@ -21,10 +21,15 @@ CHECKPOINTS: Mapping[str, tuple[int | None, str]] = {
     "safetensors.torch.save_file": (1, "filename"),
 }
 """What writes a checkpoint, with the argument that is its path."""
-FILES: Mapping[str, tuple[int | None, str]] = {
+_OPENED: Mapping[str, tuple[int | None, str]] = {
     "builtins.open": (0, "file"),
     "io.open": (0, "file"),
     "gzip.open": (0, "filename"),
+    "pathlib.Path.open": _OBJECT,
+}
+"""What reads or writes a file, as its mode says."""
+FILES: Mapping[str, tuple[int | None, str]] = {
+    **_OPENED,
     "numpy.save": (0, "file"),
     "numpy.savez": (0, "file"),
     "numpy.savez_compressed": (0, "file"),
@@ -33,14 +38,11 @@ FILES: Mapping[str, tuple[int | None, str]] = {
     "shutil.copyfile": (1, "dst"),
     "joblib.dump": (1, "filename"),
     "pandas.DataFrame.to_csv": (0, "path_or_buf"),
-    "pathlib.Path.open": _OBJECT,
     "pathlib.Path.write_text": _OBJECT,
     "pathlib.Path.write_bytes": _OBJECT,
 }
 """What writes or removes a file that is no checkpoint."""
 _WRITES = {**CHECKPOINTS, **{name: at for name, at in FILES.items() if name != "shutil.rmtree"}}
-_OPENS = {"builtins.open": 1, "io.open": 1, "gzip.open": 1, "pathlib.Path.open": 0}
-"""What writes only in some modes, with the position of the mode."""
 _LOADS: Mapping[str, tuple[int | None, str]] = {
     "torch.load": (0, "f"),
     "torch.jit.load": (0, "f"),
@@ -49,10 +51,7 @@ _LOADS: Mapping[str, tuple[int | None, str]] = {
     "numpy.loadtxt": (0, "fname"),
     "joblib.load": (0, "filename"),
     "pandas.read_csv": (0, "filepath_or_buffer"),
-    "builtins.open": (0, "file"),
-    "io.open": (0, "file"),
-    "gzip.open": (0, "filename"),
-    "pathlib.Path.open": _OBJECT,
+    **_OPENED,
     "pathlib.Path.read_text": _OBJECT,
     "pathlib.Path.read_bytes": _OBJECT,
 }
@@ -94,19 +93,22 @@ def _path_of(call: Expression, names: Mapping[str, tuple[int | None, str]]) -> E
 
 def _writes(call: Expression) -> bool:
     """Whether it empties a file, where it opens one."""
-    return not (called := call.called & _OPENS.keys()) or _mode(call, called)[:1] in ("w", "x")
+    return _mode(call, "w")[:1] in ("w", "x")
 
 
-def _mode(call: Expression, called: frozenset[str]) -> str:
-    """In which mode it opens a file; ``?`` where that is not written there."""
-    mode = call.argument(_OPENS[next(iter(called))], "mode")
+def _mode(call: Expression, fixed: str) -> str:
+    """In which mode it opens a file; ``?`` where that is not written there, and ``fixed`` where it has no mode."""
+    row = next((_OPENED[it] for it in call.called if it in _OPENED), None)
+    if row is None:
+        return fixed
+    mode = call.argument(0 if row is _OBJECT else 1, "mode")
     if mode is None:
         return "r"
     return str(mode.node.value) if isinstance(mode.node, ast.Constant) else "?"
 
 
 def _reads(call: Expression) -> bool:
-    return not (called := call.called & _OPENS.keys()) or _mode(call, called)[:1] == "r"
+    return _mode(call, "r")[:1] == "r"
 
 
 def _is_for_all(lines: UnreachedLines, way: Way) -> bool:
@@ -140,7 +142,7 @@ def _is_equal(condition: Condition) -> bool:
 def _lets_all_in(context: Expression) -> bool:
     """Whether a context manager is none of those by which ranks take turns."""
     return bool(context.called) and all(
-        it.startswith(("torch.", "contextlib.suppress", "contextlib.nullcontext")) or it in _OPENS
+        it.startswith(("torch.", "contextlib.suppress", "contextlib.nullcontext")) or it in _OPENED
         for it in context.called
     )
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from ..digest import digests, named
 from ..events.schema import Event
 from ..events.training import Conversion, GatheredForMetrics
 from ..launchers import LAUNCHER_VARIABLES
-from ..patch import Args, Kwargs, after_call, watch
+from ..patch import Args, Kwargs, after_call, caller, watch
 from ..session import Part, Session
 from ..training import Training
 from ..where import Where
@@ -145,7 +144,7 @@ class Calls(Part):
 
     def turned_into_bytes(self, result: Any, _: Args, __: Kwargs) -> None:
         """An object was, for a collective of objects."""
-        if sys._getframe(3).f_code.co_name == _GATHERING and (size := int(result[0].numel())) >= _LEAST:
+        if caller().f_code.co_name == _GATHERING and (size := int(result[0].numel())) >= _LEAST:
             at = self.session.here()
             if size > self._largest.get(at, 0):
                 self._largest[at] = size

@@ -18,7 +18,7 @@ from typing import Any
 from ..digest import is_plain, unseen
 from ..events.training import Collective
 from ..operations import BY_NAME, Kind, names
-from ..patch import IN_FULL, Args, Kwargs, Make, guarded, watch
+from ..patch import IN_FULL, Args, Kwargs, Make, caller, guarded, watch
 from ..session import Session
 from ..training import TrainingPart, sequence_number
 from ..where import Where
@@ -280,7 +280,7 @@ def _watch(collectives: _Collectives, name: str, differentiable: bool) -> Make:
     def in_backward(original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if not training.in_backward:
             return IN_FULL
-        issued = before_own(args, kwargs, sys._getframe(2))
+        issued = before_own(args, kwargs, caller())
         try:
             return original(*args, **kwargs)
         finally:
@@ -288,7 +288,7 @@ def _watch(collectives: _Collectives, name: str, differentiable: bool) -> Make:
                 after_own(issued)
 
     def begin(args: Args, kwargs: Kwargs) -> _OpenCollective | None:
-        return collectives.begin(name, sys._getframe(3), args, kwargs, differentiable)
+        return collectives.begin(name, caller(), args, kwargs, differentiable)
 
     return watch(collectives.torch, begin, lambda call, *_: collectives.end(call), in_backward)
 

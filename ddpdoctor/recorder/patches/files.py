@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ..events.files import FileEvent, FileRead, PathAsked
-from ..patch import after_call, report
+from ..patch import after_call, caller, report
 from ..session import Session
 from ..where import Where
 from .checkpoints import Checkpoints
@@ -188,7 +188,7 @@ class _Watch:
     def look_asked(self, answer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.stopped or self.busy or len(self.asked) >= _MOST_ASKED:
             return
-        if self.session.sites.is_foreign(sys._getframe(3).f_code.co_filename):
+        if self.session.sites.is_foreign(caller().f_code.co_filename):
             return  # the standard library, on the way to something that tells of itself
         value = args[0] if args else next(iter(kwargs.values()))
         path = os.path.realpath(os.fsdecode(value)) if isinstance(value, str | bytes | os.PathLike) else ""
