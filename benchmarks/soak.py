@@ -1,31 +1,35 @@
 """A long run under `ddpdoctor watch`: what grows in its ranks, in the command and on the disk.
 
-    python benchmarks/soak.py [--steps 1000000] [--picture docs/soak.png] [--hang-at 900000]
+    python benchmarks/soak.py [--steps 1000000] [--hang-at 900000] [--picture docs/soak.png]
 
 Two ranks take steps of about 2 ms, with epochs, evaluations, checkpoints, output, restarts by torchrun after a failure
 and a wall clock that jumps by hours. Watched from outside: memory, open files and threads of each process, the size of
 what is recorded, and the rate. The same script runs for a shorter time without the command, for comparison. With
-`--hang-at` rank 0 waits at that step for a message that nobody sends, and the time to the verdict is measured. With
-`--fill-disk` (as root) the records lie on a disk of their own that is full once the job trains: it must not notice.
+`--hang-at` or `--hang-after` SECONDS, rank 0 waits at a step for a message that rank 1 sends only once the command has
+reported the hang, and the time to that report is measured; then the job goes on to its end. With `--fill-disk` (as
+root) the records lie on a disk of their own that is full once the job trains: it must not notice.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
+from typing import TextIO, TypeAlias
 
 import psutil
 from limits import tell
@@ -33,14 +37,21 @@ from limits import tell
 from ddpdoctor.figures import Lines, Series
 from ddpdoctor.picture import draw
 
+Moment: TypeAlias = tuple[float, int, dict[str, tuple[float, ...]]]
+"""Seconds, steps, and what was seen of each process."""
 WARM_UP = 1000
 """Steps after which nothing is to grow."""
 SCRIPT = """
-import os, sys, time
+import os, sys, threading, time
 import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
+
+def send_once_reported():
+    with open("reported") as pipe:
+        pipe.read()
+    dist.send(torch.zeros(1), dst=0)
 
 steps, hang_at, failures = (int(word) for word in sys.argv[1:4])
 torch.set_num_threads(1)
@@ -53,6 +64,7 @@ data = TensorDataset(torch.randn(16000, 64), torch.randint(0, 10, (16000,)))
 loader = DataLoader(data, batch_size=16, sampler=DistributedSampler(data))
 held_out = DataLoader(data, batch_size=400, sampler=DistributedSampler(data, shuffle=False))
 taken = epoch = 0
+asked = False
 if os.path.exists("last.pt"):
     state = torch.load("last.pt")
     model.module.load_state_dict(state["model"])
@@ -69,16 +81,24 @@ while taken < steps:
         F.cross_entropy(model(inputs), targets).backward()
         optimizer.step()
         taken += 1
-        if taken == hang_at and rank == 0:
-            print("hangs", time.monotonic(), flush=True)
-            dist.recv(torch.zeros(1), src=1)
+        if (taken == hang_at or asked) and not os.path.exists("hung"):
+            asked = False
+            dist.barrier()
+            if rank == 0:
+                open("hung", "w").close()
+                print("hangs", time.monotonic(), taken, flush=True)
+                dist.recv(torch.zeros(1), src=1)
+            else:
+                threading.Thread(target=send_once_reported, daemon=True).start()
     epoch += 1
     model.eval()
-    correct = torch.zeros(1)
+    correct, wanted = torch.zeros(1), torch.tensor([float(os.path.exists("hang"))])
     with torch.no_grad():
         for inputs, targets in held_out:
             correct += (model.module(inputs).argmax(1) == targets).sum()
     dist.all_reduce(correct)
+    dist.broadcast(wanted, 0)
+    asked = bool(wanted)
     if rank == 0:
         state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}
         state |= {"taken": taken, "epoch": epoch}
@@ -130,9 +150,36 @@ def taken(folder: Path) -> int:
     return sum(last.values()) // 2
 
 
-def follow(
-    run: subprocess.Popen[str], folder: Path, every: float
-) -> Iterator[tuple[float, int, dict[str, tuple[float, ...]]]]:
+class Hang(threading.Thread):
+    """Waits for the hang of a job and for the report of it, and then lets the job go on."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(daemon=True)
+        self.began, self.step, self.seconds = math.inf, 0, math.nan
+        self._output, self._pipe = place / "output", place / "reported"
+
+    def run(self) -> None:
+        """Look every tenth of a second."""
+        with self._output.open(errors="replace") as output:
+            for line in self._lines(output):
+                if line.startswith("hangs "):
+                    self.began, self.step = float(line.split()[1]), int(line.split()[2])
+                elif line.startswith(("FAIL", "WARN")) and self.began < math.inf:
+                    break
+        self.seconds = time.monotonic() - self.began
+        self._pipe.write_text("reported")
+
+    @staticmethod
+    def _lines(output: TextIO) -> Iterator[str]:
+        while True:
+            line = output.readline()
+            if line:
+                yield line
+            else:
+                time.sleep(0.1)
+
+
+def follow(run: subprocess.Popen[str], folder: Path, every: float) -> Iterator[Moment]:
     """Look at a job until it ends."""
     began, process = time.monotonic(), psutil.Process(run.pid)
     while run.poll() is None:
@@ -143,8 +190,9 @@ def follow(
 def launch(place: Path, options: argparse.Namespace, *, watched: bool, steps: int) -> subprocess.Popen[str]:
     """Begin a run of the script."""
     place.mkdir()
+    os.mkfifo(place / "reported")
     (place / "train.py").write_text(SCRIPT)
-    watch = [sys.executable, "-m", "ddpdoctor", "watch", "--"] if watched else []
+    watch = [sys.executable, "-m", "ddpdoctor", "watch", "--on-hang", "report", "--"] if watched else []
     command = [*watch, sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     failures = options.restarts if watched else 0
     command += [
@@ -202,8 +250,9 @@ def main() -> int:
     parser.add_argument("--plain", type=int, help="steps without the command; a twentieth if not given")
     parser.add_argument("--restarts", type=int, default=2)
     parser.add_argument(
-        "--hang-at", type=int, default=0, help="the step of an attempt at which rank 0 waits for ever"
+        "--hang-at", type=int, default=0, help="the step at which rank 0 waits until that is reported"
     )
+    parser.add_argument("--hang-after", type=float, default=math.inf, help="seconds, where that is earlier")
     parser.add_argument("--seconds", type=float, default=1e9, help="after which the job is ended by Ctrl-C")
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks")
     parser.add_argument("--fill-disk", action="store_true", help="once the job trains; needs root")
@@ -217,43 +266,53 @@ def main() -> int:
             plain = launch(top / "plain", options, watched=False, steps=plain_steps)
             bare = [seen for _, _, seen in follow(plain, top / "disk", 1.0)]
             watched = launch(top / "job", options, watched=True, steps=options.steps)
-            seen = []
+            hang, seen = Hang(top / "job"), []
+            hang.start()
             for moment in follow(watched, top / "disk", options.every):
                 seen.append(moment)
+                if moment[0] > options.hang_after:
+                    (top / "job" / "hang").touch()
                 if options.fill_disk and moment[1]:
                     fill(top / "disk")
                 if moment[0] > options.seconds:
                     watched.send_signal(signal.SIGINT)
                 if options.data:
                     options.data.write_text(json.dumps(seen))
-            ended = time.monotonic()
             output = (top / "job" / "output").read_text()
-    return report(options, bare, seen, output, watched.returncode, ended)
+    return report(options, bare, seen, output, hang)
 
 
-def report(
-    options: argparse.Namespace,
-    bare: list[dict[str, tuple[float, ...]]],
-    seen: list[tuple[float, int, dict[str, tuple[float, ...]]]],
-    output: str,
-    status: int,
-    ended: float,
-) -> int:
-    """Print what was measured, draw it, and return the exit status."""
-    seen = [moment for moment in seen if "rank 0" in moment[2]]  # at the end the records may be gone
+def curves_of(seen: Sequence[Moment]) -> dict[str, list[list[tuple[float, float]]]]:
+    """What was seen of each process, each number over the steps."""
     by_role: dict[str, list[list[tuple[float, float]]]] = defaultdict(lambda: [[], [], [], []])
     for _, steps, processes in seen:
         for role, values in processes.items():
             for number, value in enumerate(values):
                 by_role[role][number].append((float(steps), value))
+    return by_role
+
+
+def report(
+    options: argparse.Namespace,
+    bare: list[dict[str, tuple[float, ...]]],
+    seen: Sequence[Moment],
+    output: str,
+    hang: Hang,
+) -> int:
+    """Print what was measured, draw it, and return the exit status."""
+    seen = [moment for moment in seen if "rank 0" in moment[2]]  # at the end the records may be gone
+    by_role = curves_of(seen)
     rates = [(float(later[1]), (later[1] - one[1]) / (later[0] - one[0])) for one, later in pairwise(seen)]
     usual = [values["rank 0"][0] for values in bare if "rank 0" in values]
     more = median(value for _, value in by_role["rank 0"][0]) - median(usual)
     ranks = [role for role in by_role if role.startswith("rank")]
-    print(f"{seen[-1][1]:,} steps in {seen[-1][0]:,.0f} s, exit status {status}")
+    print(
+        f"{seen[-1][1]:,} steps in {seen[-1][0]:,.0f} s, median {median(rate for _, rate in rates):.0f} steps/s"
+    )
     missed = tell("soak_rank", more / 2**20)
+    before = curves_of([moment for moment in seen if not hang.step or moment[1] < hang.step])
     for role in (*ranks, "command"):
-        *curves, pids = by_role[role]
+        *curves, pids = before[role]
         memory, files, threads = (growth(points, pids) for points in curves)
         missed |= tell("soak_growth", memory / 2**20, of=role)
         print(f"  {role}: {files:+.0f} open files, {threads:+.0f} threads")
@@ -261,10 +320,9 @@ def report(
     print(
         f"  all that is kept: {by_role['disk'][0][-1][1] / 2**20:.1f} MiB in {by_role['disk'][2][-1][1]:.0f} files"
     )
-    if options.hang_at:
-        began = [float(line.split()[1]) for line in output.splitlines() if line.startswith("hangs ")]
-        missed |= tell("verdict", ended - began[-1]) if began else True
-    print(output[-3000:] if status else "")
+    if hang.step:
+        missed |= tell("verdict", hang.seconds, of=f"at step {hang.step:,}")
+    print("\n".join(line for line in output.splitlines() if not line.startswith("epoch ")))
     if options.picture:
         draw(figures(by_role, rates, median(usual)), options.picture)
     return int(missed)
@@ -285,11 +343,16 @@ def figures(
     ranks = {role: values[0] for role, values in sorted(by_role.items()) if role.startswith("rank")}
     ends = [ranks["rank 0"][0], ranks["rank 0"][-1]]
     ranks["without watch"] = [(steps, usual) for steps, _ in ends]
+    files, threads = (
+        {role: values[number] for role, values in by_role.items() if role != "disk"} for number in (1, 2)
+    )
     disk_use = {"all files": by_role["disk"][0], "the largest record": by_role["disk"][1]}
     return [
         of("Memory of a rank", "MiB", ranks, 2**20),
         of("Memory of the command", "MiB", {"ddpdoctor watch": by_role["command"][0]}, 2**20),
         of("On the disk", "MiB", disk_use, 2**20),
+        of("Open files", "", files, 1.0),
+        of("Threads", "", threads, 1.0),
         of("Rate", "steps/s", {"both ranks": rates}, 1.0),
     ]
 
