@@ -201,7 +201,9 @@ def launch(place: Path, options: argparse.Namespace, *, watched: bool, steps: in
         str(steps),
         str(options.hang_at if watched else 0),
     ]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(place.parent / "disk")}
+    # torchrun's store is else the one of before a restart, with the addresses at which gloo's ranks listened then.
+    own = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    environ = {**os.environ, **own, "TMPDIR": str(place.parent / "disk")}
     with (place / "output").open("w") as output:
         return subprocess.Popen(
             [*command, str(failures)],
