@@ -156,15 +156,6 @@ class Case:
             raise CannotPatch(f"line {self.line} is in no loop")
         return next((loop for loop in loops if loop.lineno == self.line), loops[0])
 
-    @property
-    def shown(self) -> tuple[Source, Node]:
-        """The file and the statement in which it shows: the first place among the evidence, or its own line."""
-        where = next((entry.where for entry in self.finding.evidence if entry.where), self.finding.where)
-        if where is None or where.line is None:
-            raise CannotPatch("the finding names no line")
-        source = self.project.source(where.file)
-        return source, source.statement_at(where.line)
-
     def calls(self, *names: str) -> list[Node]:
         """The calls of these names in the statement at its line."""
         return self.source.calls(*names, within=self.statement)

@@ -120,12 +120,6 @@ def added(patch, text, folder, recorded=NOTHING):
             "torch.cuda.set_device(0)  # here\n",
             "torch.cuda.set_device(int(os.environ.get('LOCAL_RANK', 0)))  # here".replace("'", '"'),
         ),
-        (
-            "rank_draws",
-            "loader = DataLoader(data, sampler=RandomSampler(data))  # here\n",
-            "generator = torch.Generator().manual_seed(dist.get_rank() if dist.is_initialized() else 0)\n"
-            "loader = DataLoader(data, sampler=RandomSampler(data, generator=generator))  # here",
-        ),
     ],
 )
 def test_what_needs_a_group_is_under_a_condition(patch, text, lines, tmp_path):

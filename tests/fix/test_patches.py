@@ -68,7 +68,7 @@ def test_a_patch_cures_findings_of_checks_that_are_there(name):
 @pytest.mark.parametrize(
     ("code", "names"),
     [
-        ("DD101", ("distributed_sampler", "rank_draws", "rank_seed")),
+        ("DD101", ("distributed_sampler", "rank_seed")),
         ("DD204", ("gather_with_gradient", "find_unused")),
         ("DD303", ("call_module", "out_of_rank_guard")),
         ("DD601", ()),

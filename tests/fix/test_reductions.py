@@ -239,23 +239,3 @@ def test_what_every_rank_prints_is_left_alone(tmp_path):
     """
     with pytest.raises(CannotPatch, match="under no condition by rank"):
         patched("reduced_metric", text, tmp_path)
-
-
-HOOK = """\
-def compress(state, bucket):
-    work = dist.all_reduce(bucket.buffer().to(torch.bfloat16), async_op=True)
-    return work.get_future().then(lambda done: bucket.buffer().copy_(done.value()[0]))
-def run(name, hook, state):
-    model.register_comm_hook(state, hook)  # here
-run("compressed", compress, dist.group.WORLD)
-"""
-
-
-def test_a_hook_that_compresses_is_replaced_by_one_that_compresses_alike(tmp_path):
-    after = changed(HOOK, ("compress, dist.group.WORLD", "bf16_compress_hook, None"))
-    assert patched("allreduce_hook", HOOK, tmp_path).endswith(after)
-
-
-def test_a_function_that_registers_several_hooks_is_left_alone(tmp_path):
-    with pytest.raises(CannotPatch, match="state is another hook at each call of its function"):
-        patched("allreduce_hook", f'{HOOK}run("plain", other, None)\n', tmp_path)

@@ -199,24 +199,3 @@ def test_clipping_moves_into_the_line_of_the_step(tmp_path):
     clip = "clip_grad_norm_(model.parameters(), 1.0)"
     after = changed(text, (f"        {clip}  # here\n", ""), ("if i % 2: ", f"if i % 2: {clip}; "))
     assert patched("clip_before_step", text, tmp_path) == after
-
-
-def test_a_flag_of_the_wrong_micro_batch_that_is_set_before_the_forward(tmp_path):
-    text = """\
-    model = DDP(net)
-    for micro in range(4):
-        first = micro == 0
-        model.require_backward_grad_sync = first
-        loss = model(batch())
-        loss.backward()  # here
-    """
-    assert patched("sync_last", text, tmp_path) == changed(text, ("sync = first", "sync = micro + 1 == 4"))
-
-
-def test_a_no_sync_by_a_flag_the_wrong_way_round(tmp_path):
-    text = """\
-    def training_step(inputs, sync):
-        with model.no_sync() if sync else nullcontext():
-            model(inputs).backward()  # here
-    """
-    assert patched("sync_last", text, tmp_path) == changed(text, ("if sync else", "if not sync else"))

@@ -7,21 +7,15 @@ import ast
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import DIST, argument, dotted, is_method
+from ddpdoctor.fix.reading import DIST, argument, dotted
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.files import LOOPS
-from ddpdoctor.program.index import Entity
 
-_FLAG = "require_backward_grad_sync"
 _MODULE = "torch.distributed.nn.functional"
 """Imported by its name: torch.distributed does not import it."""
 _GATHER = f"{DIST}.all_gather"
 _WITHOUT = ("torch.no_grad", "torch.inference_mode", "torch.autograd.Function")
-_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
-_COMPRESSED = {"torch.bfloat16": "bf16_compress_hook", "torch.float16": "fp16_compress_hook"}
-"""The hooks for what the script's own sends in place of 32 bits."""
-_NAMED = (ast.Name, ast.Attribute)
 
 
 @patch("DD602")
@@ -65,80 +59,6 @@ def _counted(source: Source, loop: Node) -> tuple[str, str]:
     is_range = source.is_call_of(loop.iter, "builtins.range") and len(loop.iter.args) == 1
     is_counted = is_range and isinstance(loop.target, ast.Name)
     return (loop.target.id, source.code(loop.iter.args[0])) if is_counted else ("", "")
-
-
-@patch("DD202")
-def sync_last(case: Case) -> str:
-    """Average at the last micro-batch of a window alone: mend the condition of ``no_sync``, its block, or its flag."""
-    source, statement = case.shown
-    block = source.block(statement)
-    flags = [it for it in (*source.before(statement), statement) if _sets_flag(it)]
-    if flags:
-        forwards = [it for it in block[: block.index(statement) + 1] if source.calls_of_wrappers(it)]
-        if any(it.lineno > flags[-1].lineno for it in forwards):
-            source.replace(flags[-1].value, _is_last(source, statement))
-            return f"{_FLAG} for the last micro-batch"
-        source.move_before(flags[-1], forwards[0] if forwards else block[0])
-        return f"{_FLAG} set before the forward"
-    for around in (statement, *source.above(statement)):
-        if isinstance(around, ast.With) and source.calls("no_sync", within=around.items[0].context_expr):
-            _mend(source, around)
-            return "no_sync for all micro-batches but the last"
-    raise CannotPatch("the backward is under no no_sync in this function")
-
-
-def _sets_flag(statement: Node) -> bool:
-    return isinstance(statement, ast.Assign) and getattr(statement.targets[0], "attr", None) == _FLAG
-
-
-def _mend(source: Source, around: Node) -> None:
-    item = around.items[0].context_expr
-    update = _update(source, source.block(around))
-    if isinstance(item, ast.IfExp) and update:
-        test = source.code(update.test)
-        body_syncs = not source.calls("no_sync", within=item.body)
-        source.replace(item.test, test if body_syncs else f"not ({test})")
-    elif isinstance(item, ast.IfExp) and isinstance(item.test, ast.Name):  # the other way round
-        source.replace(item.test, f"not {source.code(item.test)}")
-    else:
-        _swap(source, around, item)
-
-
-def _swap(source: Source, around: Node, item: Node) -> None:
-    """The loop outside of no_sync, which then is not for the last round."""
-    loop = around.body[0]
-    if len(around.body) > 1 or not isinstance(loop, ast.For):
-        raise CannotPatch("no_sync is around more than a loop over micro-batches")
-    name, count = _counted(source, loop)
-    if not name:
-        raise CannotPatch("the loop over micro-batches does not count them")
-    name = name if name != "_" else "micro_batch"
-    nothing = source.use("contextlib.nullcontext")
-    head = f"with {nothing}() if {name} + 1 == {count} else {source.code(item)}:"
-    begin, end = source.span(around)[0], source.text.index(":", source.span(loop.iter)[1])
-    lines = f"for {name} in {source.code(loop.iter)}:\n{source.margin(loop)}{head}"
-    source.replace_span(begin, end + 1, lines)
-
-
-@patch("DD207", changes=("loss",))
-def single_backward(case: Case) -> str:
-    """One backward of the sum of two losses, in place of the second."""
-    source, statement = case.source, case.statement
-    earlier = [other for other in source.before(statement) if _is_backward(other)]
-    if not _is_backward(statement) or not earlier:
-        raise CannotPatch("no other backward is beside it")
-    terms = [_term(source, other.value.func.value) for other in (earlier[-1], statement)]
-    source.replace(statement.value, f"({' + '.join(terms)}).backward()")
-    source.delete(earlier[-1])
-    return "one backward of both losses"
-
-
-def _is_backward(statement: Node) -> bool:
-    return isinstance(statement, ast.Expr) and is_method(statement.value, "backward")
-
-
-def _term(source: Source, value: Node) -> str:
-    return f"({source.code(value)})" if isinstance(value, (ast.BinOp, ast.IfExp)) else str(source.code(value))
 
 
 @patch("DD211", changes=("loss",))
@@ -241,43 +161,3 @@ def _is_without(source: Source, call: Node) -> bool:
         if any(source.means(it.func if isinstance(it, ast.Call) else it, *_WITHOUT) for it in parts):
             return True
     return False
-
-
-@patch("DD228")
-def allreduce_hook(case: Case) -> str:
-    """PyTorch's ``allreduce_hook``, which averages, in place of the script's own; or the one that compresses alike."""
-    source, call = case.call_at(case.finding.where, "register_comm_hook")
-    state, hook = (
-        _given(source, argument(call, number, name)) for number, name in enumerate(("state", "hook"))
-    )
-    name = _averaging(source, hook)
-    if state is not None:
-        source.replace(state, "None")
-    if hook is not None:
-        source.replace(hook, source.use(f"{_HOOKS}.{name}"))
-    return f"{name} of PyTorch, which averages"
-
-
-def _given(source: Source, value: Node | None) -> Node | None:
-    """What is registered; of a parameter, what its function is called with.
-
-    Raises:
-        CannotPatch: it is called more than once.
-    """
-    sites = source.passed(value) if value is not None else []
-    if len(sites) > 1:
-        raise CannotPatch(f"{source.code(value)} is another hook at each call of its function")
-    return sites[0][2] if sites else value
-
-
-def _averaging(source: Source, hook: Node | None) -> str:
-    entities = source.program.flow.referents(source.point(hook)) if hook is not None else ()
-    parts = [
-        other.expression(node).names
-        for entity in entities
-        if isinstance(entity, Entity)
-        for other in [source.project.source(entity.file.path)]
-        for node in other.all(*_NAMED, within=entity.node)
-    ]
-    names = frozenset[str]().union(*parts)
-    return next((name for kind, name in _COMPRESSED.items() if kind in names), "allreduce_hook")

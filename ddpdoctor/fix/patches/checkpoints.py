@@ -14,7 +14,6 @@ from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.index import Entity
 
-_CONSUME = "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present"
 _REFUSED = "Weights only load failed"
 """How torch.load begins to say it."""
 
@@ -30,22 +29,6 @@ def module_state(case: Case) -> str:
     for name in changed:
         source.replace(name.value, source.module_of(source.code(name.value)))
     return "the state of model.module"
-
-
-@patch("DD403", after=("module_state",))
-def consume_prefix(case: Case) -> str:
-    """Take the wrapper's prefix off the names of a checkpoint before its state is loaded."""
-    source, statement = case.source, case.statement
-    state = case.call_at(case.finding.where, "load_state_dict")[1].args[0]
-    name = source.code(state)
-    if hasattr(statement, "body"):
-        raise CannotPatch("the state is loaded in the head of a block")
-    if not dotted(state):
-        name = "state_dict"
-        source.insert_before(statement, f"{name} = {source.code(state)}")
-        source.replace(state, name)
-    source.insert_before(statement, f'{source.use(_CONSUME)}({name}, "module.")')
-    return "the prefix module. taken off"
 
 
 @patch("DD304", leaves_choice=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.patches import patch
@@ -12,10 +10,6 @@ from ddpdoctor.fix.reading import LOADER, SAMPLER, argument, dotted
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Where
-from ddpdoctor.program.files import FUNCTIONS
-from ddpdoctor.program.index import Entity
-
-_SAMPLERS = tuple(f"torch.utils.data.{name}" for name in ("WeightedRandomSampler", "RandomSampler"))
 
 
 @patch("DD101", changes=("samples",))
@@ -83,108 +77,13 @@ def _free(source: Source, statement: Node, name: str) -> str:
     return f"train_{name}" if name in taken or name in others else name
 
 
-@patch("DD101", changes=("samples",), after=("distributed_sampler",))
-def rank_draws(case: Case) -> str:
-    """A generator that is seeded by the rank for a random sampler."""
-    source, loader = case.call_at(case.loader, LOADER)
-    made = _sampler(source, loader, *_SAMPLERS)
-    if made is None:
-        raise CannotPatch("its sampler is no random sampler of torch")
-    if argument(made, None, "generator"):
-        raise CannotPatch("its sampler has a generator already")
-    statement = source.statement(made)
-    seed = source.rank(statement)
-    seed = seed[1:-1] if seed.startswith("(") else seed
-    source.insert_before(statement, f"generator = {source.use('torch.Generator')}().manual_seed({seed})")
-    source.add_argument(made, "generator=generator")
-    return "a generator of each rank for its sampler"
-
-
-def _sampler(source: Source, loader: Node, *names: str) -> Node:
-    """The call that makes the sampler of a DataLoader, where it is one of these."""
-    given = argument(loader, 3, "sampler")
-    made = source.value_of(given) if given is not None else None
-    return made if source.is_call_of(made, *names) else None
-
-
-@patch("DD102", "DD108", changes=("samples",))
-def divide_stream(case: Case) -> str:
-    """Every world_size-th of what the dataset iterates; for each worker its part of that, or a seed of its own."""
-    source, loader = case.call_at(case.loader, LOADER)
-    if case.finding.code == "DD108":
-        init = argument(loader, None, "worker_init_fn")
-        if init is not None and _seed(source, init):
-            return "a seed of its own for each worker"
-        return _among_workers(*_iterates(source, loader))
-    source, method = _iterates(source, loader)
-    for call in source.calls("itertools.islice", within=method):
-        texts = [source.code(arg) for arg in call.args]
-        if len(texts) == 4 and texts[3].endswith(".num_workers"):
-            first = f"first = {source.rank(call)} * {texts[3]} + {texts[1]}"
-            step = f"step = {source.world_size(call)} * {texts[3]}"
-            source.insert_before(source.statement(call), f"{first}\n{step}")
-            source.replace(call.args[1], "first")
-            source.replace(call.args[3], "step")
-            return "the stream divided among ranks and workers"
-    loop = _loop(source, method)
-    _divide(source, loop, f"{source.rank(loop)}, None, {source.world_size(loop)}")
-    return "the stream divided among ranks"
-
-
-def _among_workers(source: Source, method: Node) -> str:
-    loop, info = _loop(source, method), source.use("torch.utils.data.get_worker_info")
-    worker, first, step = (source.free(loop, name) for name in ("worker", "first", "step"))
-    part = f"({worker}.id, {worker}.num_workers) if {worker} else (0, 1)"
-    source.insert_before(loop, f"{worker} = {info}()\n{first}, {step} = {part}")
-    _divide(source, loop, f"{first}, None, {step}")
-    return "the stream divided among workers"
-
-
-def _loop(source: Source, method: Node) -> Node:
-    loops = source.all(ast.For, within=method)
-    if not loops:
-        raise CannotPatch("the dataset's __iter__ has no loop")
-    return loops[0]
-
-
-def _divide(source: Source, loop: Node, slice_: str) -> None:
-    """Let a loop take a slice of what it iterates."""
-    source.replace(loop.iter, f"{source.use('itertools.islice')}({source.code(loop.iter)}, {slice_})")
-
-
-def _iterates(source: Source, loader: Node) -> tuple[Source, Node]:
-    """The ``__iter__`` of the dataset of a DataLoader.
-
-    Raises:
-        CannotPatch: the program does not define it.
-    """
-    dataset = argument(loader, 0, "dataset")
-    types = source.program.flow.types(source.point(dataset)) if dataset is not None else ()
-    for of_class in (it for it in types if isinstance(it, Entity)):
-        for method in of_class.node.body:
-            if isinstance(method, FUNCTIONS) and method.name == "__iter__":
-                return source.project.source(of_class.file.path), method
-    raise CannotPatch("the program does not define how the dataset iterates")
-
-
-def _seed(source: Source, init: Node) -> bool:
-    """Seed by torch's own seed of the worker, which differs between workers and ranks."""
-    names = [dotted(init)]
-    functions = [node for node in source.all(*FUNCTIONS) if node.name in names]
-    seeds = source.calls(
-        "random.seed", "numpy.random.seed", "torch.manual_seed", within=functions or ast.Pass()
-    )
-    for call in seeds:
-        source.replace(call.args[0], f"{source.use('torch.initial_seed')}() % 2**32")
-    return bool(seeds)
-
-
 @patch("DD501", leaves_choice=True)
 def even_evaluation(case: Case) -> str:
     """Every world_size-th sample in place of a DistributedSampler, so that each counts once in an evaluation."""
     source, loader = case.call_at(case.loader, LOADER)
-    made = _sampler(source, loader, SAMPLER)
-    if made is None:
+    given = argument(loader, 3, "sampler")
+    made = source.value_of(given) if given is not None else None
+    if made is None or not source.is_call_of(made, SAMPLER):
         raise CannotPatch("its DistributedSampler is made in another place")
     dataset = argument(made, 0, "dataset")
     if dataset is None or not dotted(dataset):

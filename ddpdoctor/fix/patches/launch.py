@@ -36,7 +36,7 @@ def local_rank_option(case: Case) -> str:
 def group_of_launcher(case: Case) -> str:
     """Leave out what torchrun's variables say, and set them only where there is no launcher."""
     source = case.source
-    settings = set_variables(source, *_VARIABLES)
+    settings = _set_variables(source)
     at_line = [statement for statement in settings if statement.lineno == case.line]
     given = [] if at_line else _given(source, case)
     for statement in settings:
@@ -48,14 +48,14 @@ def group_of_launcher(case: Case) -> str:
     return "rank and number of ranks of the launcher" if given else "the variables of the launcher"
 
 
-def set_variables(source: Source, *names: str) -> list[Node]:
-    """The statements that set one of these environment variables."""
+def _set_variables(source: Source) -> list[Node]:
+    """The statements that set a variable of the launcher."""
     return [
         node
         for node in source.all(ast.Assign)
         if isinstance(node.targets[0], ast.Subscript)
         and source.means(node.targets[0].value, "os.environ")
-        and getattr(node.targets[0].slice, "value", None) in names
+        and getattr(node.targets[0].slice, "value", None) in _VARIABLES
     ]
 
 
@@ -70,19 +70,7 @@ def _given(source: Source, case: Case) -> list[Node]:
     return given
 
 
-@patch("DD801", "DD802", leaves_choice=True)
-def visible_devices(case: Case) -> str:
-    """Take the assignment of CUDA_VISIBLE_DEVICES away."""
-    source = case.source
-    hides = set_variables(source, "CUDA_VISIBLE_DEVICES")
-    if not hides:
-        raise CannotPatch("CUDA_VISIBLE_DEVICES is not set in this file")
-    for statement in hides:
-        source.delete(statement)
-    return "CUDA_VISIBLE_DEVICES left as it is"
-
-
-@patch("DD802", "DD803", after=("visible_devices",))
+@patch("DD802", "DD803")
 def gpu_of_rank(case: Case) -> str:
     """``torch.cuda.set_device`` by LOCAL_RANK, before anything uses a GPU."""
     source, statement = case.source, case.statement

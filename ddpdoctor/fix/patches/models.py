@@ -7,7 +7,7 @@ import ast
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import DDP, DIST, argument, dotted, models_of
+from ddpdoctor.fix.reading import DDP, argument, dotted, models_of
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.program.files import LOOPS
@@ -43,50 +43,6 @@ def _condition(source: Source, name: str) -> Node | None:
         if is_of_model and isinstance(around, ast.If) and not around.orelse:
             return around
     return None
-
-
-@patch("DD203")
-def wrap_others(case: Case) -> str:
-    """Wrap each module that an optimizer trains beside the model; average gradients of single parameters by hand."""
-    source = case.source
-    titles = [*_wrap(source), *_average(case, source)]
-    if not titles:
-        raise CannotPatch("what the optimizer trains beside the model has no name in this file")
-    return ", ".join(titles)
-
-
-def _wrap(source: Source) -> list[str]:
-    models = [model for made in source.optimizers() for model in models_of(made) if dotted(model)]
-    titles = []
-    for name, model in {source.code(model): model for model in models}.items():
-        value = source.value_of(model)
-        if isinstance(value, ast.Call) and not source.is_wrapped(model):
-            source.replace(value, f"{source.use(DDP)}({source.code(value)})")
-            titles.append(f"{name} wrapped, too")
-    return titles
-
-
-def _average(case: Case, source: Source) -> list[str]:
-    """Parameters that are none of a module: their gradients are averaged before the optimizer takes its step."""
-    statement = _step(source) or case.statement
-    read = [name for made in source.optimizers() for name in source.all(ast.Name, within=made)]
-    names = dict.fromkeys(name.id for name in read if _is_parameter(source, source.value_of(name)))
-    for name in names:
-        reduced = f"{source.use(f'{DIST}.all_reduce')}({name}.grad)"
-        mean = f"{name}.grad /= {source.world_size(statement, plain=True)}"
-        source.insert_before(statement, source.with_group(f"{reduced}\n{mean}"))
-    return [f"the gradient of {name} averaged" for name in names]
-
-
-def _step(source: Source) -> Node | None:
-    """The first statement in which an optimizer of this file takes a step."""
-    owners = {source.assigned_to(made) for made in source.optimizers()}
-    steps = [call for call in source.calls("step") if source.code(call.func).rpartition(".")[0] in owners]
-    return source.statement(steps[0]) if steps else None
-
-
-def _is_parameter(source: Source, value: Node) -> bool:
-    return source.is_call_of(value, "torch.nn.Parameter", "torch.nn.parameter.Parameter")
 
 
 @patch("DD205", "DD206")
@@ -130,19 +86,6 @@ def _changes(source: Source, wrap: Node, name: str) -> list[Node]:
     return behind[:last]
 
 
-@patch("DD223", leaves_choice=True)
-def unwrap(case: Case) -> str:
-    """Take the wrap away of a module without trainable parameters: there is nothing to average."""
-    source, call = case.call_at(case.finding.where, DDP)
-    statement, module = source.statement(call), source.code(call.args[0])
-    is_alone = isinstance(statement, ast.Assign) and statement.value is call
-    if is_alone and [source.code(target) for target in statement.targets] == [module]:
-        source.delete(statement)
-    else:
-        source.replace(call, module)
-    return f"{module} left unwrapped"
-
-
 @patch("DD224")
 def device_ids(case: Case) -> str:
     """``device_ids=[local_rank] if torch.cuda.is_available() else None``."""
@@ -162,34 +105,6 @@ def device_ids(case: Case) -> str:
     if not changed:
         raise CannotPatch("no device_ids are given")
     return "device_ids only where there is a GPU"
-
-
-@patch("DD221", changes=("loss",))
-def sync_batchnorm_on_gpus(case: Case) -> str:
-    """The conversion to SyncBatchNorm under ``torch.cuda.is_available()``, in front of the wrap."""
-    source, wrap = case.wraps()[0]
-    made = source.calls("convert_sync_batchnorm")
-    if not made or not wrap.args:
-        raise CannotPatch("BatchNorm is converted in another file")
-    convert, statement = made[0], source.statement(made[0])
-    model = argument(convert, 0, "module")
-    if model is None or not isinstance(statement, ast.Assign):
-        raise CannotPatch("the conversion is given no model")
-    cuda, function = f"{source.use('torch.cuda')}.is_available()", source.code(convert.func)
-    target = source.code(statement.targets[0])
-    if convert.lineno > wrap.lineno:
-        at = source.statement(wrap)
-        name = source.code(at.targets[0]) if isinstance(at, ast.Assign) else target
-        inner = source.code(wrap.args[0])
-        source.insert_before(at, f"{name} = {inner}\nif {cuda}:\n\t{name} = {function}({name})")
-        source.replace(wrap.args[0], name)
-        source.delete(statement)
-    elif statement.value is convert and source.code(model) == target:
-        source.indent_lines(statement, f"if {cuda}:")
-    else:
-        source.replace(convert, source.code(model))
-        source.insert_after(statement, f"if {cuda}:\n\t{target} = {function}({target})")
-    return "SyncBatchNorm on GPUs, before the wrap"
 
 
 @patch("DD201")

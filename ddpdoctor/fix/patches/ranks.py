@@ -83,51 +83,6 @@ def move_out(source: Source, statement: Node) -> None:
         source.delete(statement)
 
 
-@patch("DD305")
-def no_early_return(case: Case) -> str:
-    """Put what the other ranks skip by an early return under a condition for those that do it."""
-    source = case.source
-    statement = _where_others_wait(case)
-    before = source.before(statement)
-    leaves = [node for node in before if isinstance(node, ast.If) and _only_returns(source, node)]
-    if not leaves:
-        raise CannotPatch("no rank returns before the line in its block")
-    left = source.plain_if(leaves[-1])
-    skipped = before[before.index(left) + 1 :]
-    source.delete_lines(left)
-    if skipped:
-        source.indent_lines(skipped, f"if {_opposite(source, left.test)}:")
-    return "no rank returns before the others"
-
-
-def _where_others_wait(case: Case) -> Node:
-    """The statement at the line; where that is the return, the one behind it in which the others wait."""
-    source, statement = case.source, case.statement
-    if not isinstance(statement, ast.If):
-        return statement
-    line = next((entry.where.line for entry in case.finding.evidence if entry.where), None)
-    for other in source.behind(statement):
-        waits = any(_is_of_group(source, call) for call in source.all(ast.Call, within=other))
-        if other.lineno <= line <= other.end_lineno if line is not None else waits:
-            return other
-    raise CannotPatch("what the others wait in is not behind the return")
-
-
-def _is_of_group(source: Source, call: Node) -> bool:
-    return any(name.startswith(f"{DIST}.") for name in source.expression(call.func).names)
-
-
-def _only_returns(source: Source, node: Node) -> bool:
-    first = node.body[0]
-    return isinstance(first, ast.Return) and first.value is None and source.decides_by_rank(node.test)
-
-
-def _opposite(source: Source, test: Node) -> str:
-    code = source.code(test)
-    is_unequal = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.NotEq)
-    return code.replace("!=", "==") if is_unequal and code.count("!=") == 1 else f"not ({code})"
-
-
 @patch("DD303")
 def call_module(case: Case) -> str:
     """On one rank, call ``model.module``, whose forward sends nothing, or pass it to the function that calls it."""

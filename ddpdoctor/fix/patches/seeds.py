@@ -130,7 +130,7 @@ def _without_rank(source: Source, value: Node) -> str:
     return ""
 
 
-@patch("DD101", "DD109", changes=("samples", "loss"), after=("rank_draws",), leaves_choice=True)
+@patch("DD101", "DD109", changes=("samples", "loss"), leaves_choice=True)
 def rank_seed(case: Case) -> str:
     """Of a generator that the line makes, its seed. Behind the wrap, the seed that the line sets; else
     ``torch.manual_seed``, and the others that the file sets."""
