@@ -1,6 +1,6 @@
 """What a page shows beside its findings: pictures of a run as plain data. Knows nothing else of ddpdoctor.
 
-Those who know a run make them (``trace``, ``blame``, ``group``, ``host``, ``bench``); a page draws them. A figure has
+Those who know a run make them (``trace``, ``blame``, ``runs``, ``bench``); a page draws them. A figure has
 no more rows than a person looks at: who makes it of many ranks chooses the ones that matter, and says so.
 """
 

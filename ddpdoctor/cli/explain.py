@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import time
-from typing import Any
 
 from ddpdoctor import registry
 from ddpdoctor.cli.checks import explain, is_subject, write
@@ -27,6 +26,7 @@ from ddpdoctor.report import Format
 from ddpdoctor.report.detail import evidence_lines
 from ddpdoctor.report.terminal import width_of_stdout
 from ddpdoctor.text import plural
+from ddpdoctor.trace import Trace
 
 
 def run_explain(options: ExplainOptions) -> int:
@@ -67,20 +67,18 @@ def _report(options: ExplainOptions) -> Report:
     given = split_inputs(options.subjects)
     verdicts: list[Verdict] = []
     notes: tuple[str, ...] = ()
-    facts: dict[Source, Any] = {}
+    trace: Trace | None = None
     lines = 0
     if given.dumps or given.stacks:
-        verdicts, notes, facts[Source.RUN] = judge_dumps(given.dumps, given.stacks, _to_stderr)
+        verdicts, notes, trace = judge_dumps(given.dumps, given.stacks, _to_stderr)
     if given.others:
         of_log, lines = _judge_output(given.others, needed=not verdicts)
         verdicts += without_messengers(verdicts, of_log)
         notes = (*notes, f"read {plural(lines, 'line')} of {plural(len(given.others), 'input')}")
-        if options.wants_page and "-" not in given.others:  # which cannot be read again
-            facts[Source.LOG] = read_facts(streams(given.others))
     run = {"files": options.subjects, "lines": lines}
     fail_on, since = options.fail_on or Level.WARN, first_written(options.subjects)
     report = compose(verdicts, run, started, fail_on=fail_on, notes=notes, since=since)
-    return with_sections(report, facts, options, _to_stderr)
+    return with_sections(report, trace, options, _to_stderr)
 
 
 def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int]:

@@ -25,7 +25,7 @@ from ddpdoctor.hang.flight.folder import read_folder
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.hang.jobs import Job, NoJob, script_of
 from ddpdoctor.job.job_folder import read_job, read_trace
-from ddpdoctor.model import Report, Source
+from ddpdoctor.model import Report
 from ddpdoctor.progress import Progress
 from ddpdoctor.redact import mask_files, quote
 from ddpdoctor.text import quote_command, ranks_phrase
@@ -50,7 +50,7 @@ def run_hang(options: HangOptions) -> int:
             return CANNOT_EXAMINE
         report = report_of(source, started)
         tell = partial(print, file=sys.stderr)
-        report = with_sections(report, {Source.RUN: source.trace}, options, tell)
+        report = with_sections(report, source.trace, options, tell)
         if options.dump is not None:
             _keep(source, options.dump)
     output.write(report)
@@ -67,7 +67,7 @@ def examine_job(options: HangOptions) -> Report:
     source = _look(options, Progress(quiet=True))
     if source is None:
         raise UsageError("several jobs run here; give a process id of one of them")
-    return with_sections(report_of(source, started), {Source.RUN: source.trace}, options, lambda text: None)
+    return with_sections(report_of(source, started), source.trace, options, lambda text: None)
 
 
 def _look(options: HangOptions, progress: Progress) -> HangSource | None:

@@ -40,8 +40,8 @@ class Judging:
         self.verdicts: list[Verdict] = []
         self.notes: list[str] = []
         self.run: dict[str, Any] = {}
-        self.facts: dict[Source, Any] = {}
-        """What was examined, by source."""
+        self.judged: Trace | None = None
+        """The run that was judged."""
         self.hosts_of_ranks: dict[int, str] = {}
         """The host of each rank, as far as it is known."""
         self.since: float | None = None
@@ -59,7 +59,6 @@ class Judging:
 
     def judge(self, source: Source, facts: Any) -> None:
         """Ask the checks of a source."""
-        self.facts[source] = facts
         self.verdicts += judge_all(source, self.request.checks(source), facts, self.log)
 
     def log(self, text: str) -> None:
@@ -81,7 +80,7 @@ class Judging:
         Args:
             folders: the job's, one for each host.
         """
-        self.facts[Source.RUN] = trace
+        self.judged = trace
         self._job_folder = next(iter(folders), None)
         checks = self.request.checks(Source.RUN)
         self.unfinished = unfinished(trace, self.request.options.time_limit)
@@ -161,11 +160,11 @@ class Judging:
             hides=self.request.silencer.hides,
             since=self.since,
         )
-        return with_sections(self._in_own_words(report), self.facts, self.request.options, self.log)
+        return with_sections(self._in_own_words(report), self.judged, self.request.options, self.log)
 
     def _in_own_words(self, report: Report) -> Report:
         """The report with fixes in the words of the user's script."""
-        trace, folder = self.facts.get(Source.RUN), self._job_folder
+        trace, folder = self.judged, self._job_folder
         if not report.findings:
             return report
         from ddpdoctor.fix.propose import in_own_words  # which a run without findings does not need
@@ -173,7 +172,7 @@ class Judging:
         findings = report.findings
         if self.request.options.no_run:
             findings = in_own_words(findings, Trace(()), Path.cwd(), lambda _: True)
-        elif folder is not None and isinstance(trace, Trace) and not trace.bundled:
+        elif folder is not None and trace is not None and not trace.bundled:
             ran = partial(is_as_it_ran, folder)
             findings = in_own_words(findings, trace, working_directory(folder), ran)
         return replace(report, findings=findings)

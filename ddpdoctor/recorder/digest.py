@@ -107,22 +107,6 @@ def few(tensor: Any) -> tuple[float, ...]:
     return tuple(flat[:: max(1, flat.numel() // _VALUES)][:_VALUES].double().tolist())
 
 
-def norm(torch: Any, tensors: Sequence[Any]) -> float | None:
-    """The norm of all values of tensors together, with one synchronisation; None where it cannot be told."""
-    tensors = [tensor for tensor in tensors if tensor is not None]
-    if not tensors or len({tensor.device for tensor in tensors}) > 1:
-        return None
-    if not all(is_plain(torch, tensor) and tensor.is_floating_point() for tensor in tensors):
-        return None
-    with unseen(torch):
-        # In halves the sum of squares may be infinite though no value is.
-        wide = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-        norms = [
-            torch.linalg.vector_norm(tensor, dtype=wide.get(tensor.dtype)).double() for tensor in tensors
-        ]
-        return float(torch.linalg.vector_norm(torch.stack(norms)))
-
-
 def _of_tensor(torch: Any, tensor: Any) -> Any:
     """An integer from the CPU, a tensor of one integer from elsewhere, False from what holds no values here."""
     try:

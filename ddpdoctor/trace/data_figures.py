@@ -1,4 +1,4 @@
-"""Who saw which data, as figures: what ranks draw of a dataset, what they share, and how many batches each has."""
+"""Who saw which data, as figures: what ranks draw of a dataset, and what they share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from itertools import permutations
 from pathlib import PurePath
 
 from ddpdoctor.check import NotMeasured
-from ddpdoctor.figures import Figure, Row, Section, Span, Strips, Tone, cells, chosen, of_many, side_by_side
-from ddpdoctor.text import listing, plural
+from ddpdoctor.figures import Figure, Row, Section, Strips, Tone, cells, chosen, of_many, side_by_side
+from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped
 from ddpdoctor.trace.loading import SharedPass, evaluation_rounds, training_rounds
@@ -53,9 +53,6 @@ def _figures(rounds: Sequence[SharedPass]) -> Iterator[Figure]:
     overlap = _overlap((counted or rounds)[0])
     if overlap:
         yield overlap
-    uneven = next((shared for shared in rounds if len(set(_batches(shared).values())) > 1), None)
-    if uneven:
-        yield _batches_by_rank(uneven)
 
 
 def _is_training(shared: SharedPass) -> bool:
@@ -200,40 +197,3 @@ def _batches(shared: SharedPass) -> dict[int, int]:
     """How many batches each rank's pass has, where that is known of all."""
     known = {rank: pass_.batches for rank, pass_ in shared.passes.items() if pass_.batches is not None}
     return known if len(known) == len(shared.passes) else {}
-
-
-def _batches_by_rank(shared: SharedPass) -> Strips:
-    batches = _batches(shared)
-    least = min(batches.values())
-    few = [rank for rank, count in batches.items() if count == least]
-    ranks = chosen(sorted(batches), few)
-    rows = tuple(
-        Row(
-            f"rank {rank}",
-            _batch_spans(shared.passes[rank].drawn, batches[rank]),
-            plural(batches[rank], "batch"),
-            marked=rank in few and len(few) < len(batches),
-        )
-        for rank in ranks
-    )
-    return Strips(
-        f"Batches by rank in {_name(shared)}",
-        rows,
-        end=float(max(batches.values())),
-        unit="batches",
-        legend=((Tone.WORK, "drawn"), (Tone.OTHER, "not drawn")),
-        note=" ".join(
-            filter(
-                None,
-                [f"Fewest on {listing([f'rank {rank}' for rank in few])}.", of_many(ranks, list(batches))],
-            )
-        ),
-    )
-
-
-def _batch_spans(drawn: int, batches: int) -> tuple[Span, ...]:
-    left = batches - drawn
-    return side_by_side(
-        (min(drawn, batches), Tone.WORK, f"{plural(drawn, 'batch')} drawn"),
-        (left, Tone.OTHER, f"{plural(left, 'batch')} not drawn"),
-    )

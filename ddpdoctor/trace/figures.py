@@ -1,5 +1,5 @@
 """A run as the sections of a page; and whether replicas stay equal, as figures: from which step on weights differ,
-parameter by parameter, and norms by rank."""
+parameter by parameter, and the loss by rank."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ddpdoctor.blame.figures import hang_section
 from ddpdoctor.check import NotMeasured
-from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Strips, Table, Tone, cells
-from ddpdoctor.recorder.events.process import Threads
-from ddpdoctor.text import fold_ranks, plural, ranks_phrase
+from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Strips, Tone, cells
+from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.data_figures import data_section
@@ -38,30 +37,7 @@ def sections(trace: Trace, culprits: Sequence[int] = ()) -> Iterator[Section]:
     strips = tuple(filter(None, (timeline(trace, job, culprits), step_parts(trace, culprits))))
     if strips:
         yield Section("Time by rank", figures=strips)
-    yield from filter(None, (data_section(trace), weights_section(trace), _places(trace)))
-
-
-def _places(trace: Trace) -> Section | None:
-    """On which host and device each rank ran, equal ones once."""
-    recordings = trace.recorded
-    places = by_value({rank: _place(recording) for rank, recording in recordings.items()})
-    if not places:
-        return None
-    rows = tuple((fold_ranks(ranks), *place) for place, ranks in places.items())
-    header = ("ranks", "host", "device", "CPUs allowed", "threads of torch", "torch")
-    return Section("Machine", figures=(Table("Where ranks ran", header, rows),))
-
-
-def _place(recording: Recording) -> tuple[str, ...]:
-    threads = next(iter(recording.events(Threads)), None)
-    device = next((device for device in reversed(recording.devices) if device.valid), None)
-    return (
-        recording.host,
-        f"cuda:{device.index}" if device else "CPU",
-        str(threads.cpus or "?") if threads else "?",
-        str(threads.threads) if threads else "?",
-        recording.torch,
-    )
+    yield from filter(None, (data_section(trace), weights_section(trace)))
 
 
 _SOME_STEPS = "Of the steps in which replicas were compared."
@@ -74,7 +50,7 @@ _LEGEND = (
 
 
 def weights_section(trace: Trace) -> Section | None:
-    """Since when replicas differ, and gradient norms; None where nothing was compared."""
+    """Since when replicas differ, and losses; None where nothing was compared."""
     figures: list[Figure] = []
     sentences: list[str] = []
     try:
@@ -84,8 +60,7 @@ def weights_section(trace: Trace) -> Section | None:
                 figures.append(matrix)
             elif compared:
                 sentences.append(_all_equal(group, compared))
-        recordings = trace.training()
-        figures += [*_norms(recordings), *_losses(recordings)]
+        figures += _losses(trace.training())
     except NotMeasured:
         pass
     text = " ".join(sentences)
@@ -177,28 +152,10 @@ def _note(compared: Sequence[Update], apart: set[str], rows: Sequence[str]) -> s
     return " ".join(sentences)
 
 
-def _norms(recordings: Mapping[int, Recording]) -> Iterator[Lines]:
-    """The gradient norm by rank, of each step where the script clips by it."""
-    if clipped := _series(recordings, _clipped_norm):
-        yield Lines("Gradient norm before it is clipped", "training step", "norm", clipped)
-    elif taken := _series(recordings, _norm):
-        yield Lines("Gradient norm", "training step", "norm", taken, note=_SOME_STEPS)
-
-
 def _losses(recordings: Mapping[int, Recording]) -> Iterator[Lines]:
     """The loss that each rank calls backward on."""
     if series := _series(recordings, _loss):
         yield Lines("Loss of each rank's own batch", "training step", "loss", series, note=_SOME_STEPS)
-
-
-def _clipped_norm(step: TrainingStep) -> float | None:
-    norms = [clip.norm for clip in step.clips if clip.norm is not None and math.isfinite(clip.norm)]
-    return norms[-1] if norms else None
-
-
-def _norm(step: TrainingStep) -> float | None:
-    norms = [update.norm for update in step.optimizer_steps if update.norm is not None]
-    return math.hypot(*norms) if norms else None
 
 
 def _loss(step: TrainingStep) -> float | None:

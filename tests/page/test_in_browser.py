@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.cli.page_sections import with_sections
-from ddpdoctor.model import Source
 from ddpdoctor.redact import clean
 from ddpdoctor.report.comparison import compared
 from ddpdoctor.report.html import render
@@ -27,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CHROMIUM, reason="python 
 
 
 def pictured(trace):
-    return clean(with_sections(EVERYTHING, {Source.RUN: trace}, PAGE, print), {})
+    return clean(with_sections(EVERYTHING, trace, PAGE, print), {})
 
 
 def repeating(size=2):

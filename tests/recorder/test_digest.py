@@ -84,19 +84,6 @@ def test_nothing_else_changes():
     assert not warned
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_the_norm_is_that_of_all_values_together_in_any_precision(dtype):
-    tensors = [torch.full((10, 10), 300.0, dtype=dtype), None, torch.full((4,), 2000.0, dtype=dtype)]
-    assert digest.norm(torch, tensors) == pytest.approx(5000.0)
-
-
-@pytest.mark.parametrize(
-    "tensors", [[], [None], [torch.ones(2), torch.ones(2, device="meta")], [torch.ones(3).to_sparse()]]
-)
-def test_no_norm_is_told_of_what_holds_no_values_here(tensors):
-    assert digest.norm(torch, tensors) is None
-
-
 def test_a_view_has_the_digest_of_its_own_values():
     whole = torch.arange(40)
     for start in (0, 8, 24):

@@ -9,11 +9,10 @@ from ddpdoctor.cli.options import ReportOptions
 from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.figures import MOST_ROWS, Stacks, Tone, WaitsFor
 from ddpdoctor.hang.flight.folder import read_folder
-from ddpdoctor.model import Finding, Level, Source
+from ddpdoctor.model import Finding, Level
 from ddpdoctor.recorder.events.files import Save
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
-from ddpdoctor.recorder.events.updates import Clip
 from ddpdoctor.redact import clean
 from ddpdoctor.report import Format
 from ddpdoctor.report.html import render
@@ -208,18 +207,6 @@ def test_an_order_that_repeats_is_drawn_as_failed_ribbons():
     assert passes((0, 1, 2), (0, 1, 2), shuffle=False) is None
 
 
-def test_uneven_batches_mark_the_ranks_with_fewest():
-    def change(rank, one):
-        return drawing(one, tuple(range(rank * 20, rank * 20 + (4 if rank == 1 else 12))))
-
-    batches = figure(recorded(3, change), "Batches by rank")
-    assert [(row.note, row.marked) for row in batches.rows] == [
-        ("3 batches", False),
-        ("1 batch", True),
-        ("3 batches", False),
-    ]
-
-
 def test_replicas_that_stay_equal_are_told_in_a_sentence():
     assert "2 parameters of ranks 0-1 had equal bits" in text(recorded(2))
     assert figure(recorded(2), "Parameters of") is None
@@ -232,26 +219,6 @@ def test_from_which_step_replicas_differ_parameter_by_parameter():
     assert [span.tone for span in parts.rows[0].spans] == [Tone.GOOD, Tone.GOOD, Tone.BAD, Tone.BAD]
     assert parts.rows[0].note == "since step 2"
     assert "rank 0 | rank 1" in parts.note
-
-
-def test_gradient_norms_by_rank_where_the_script_clips():
-    def change(rank, own):
-        return replace(own, clips=(Clip(own.index + 0.6, where(49), norm=2.0 + rank),))
-
-    norms = figure(each_step(change, nproc=3), "Gradient norm")
-    assert [series.name for series in norms.series] == ["rank 0", "rank 1", "rank 2"]
-    same = figure(each_step(lambda rank, own: change(0, own), nproc=3), "Gradient norm")
-    assert [series.name for series in same.series] == ["all ranks"]
-
-
-def test_gradient_norms_of_the_compared_steps_where_the_script_does_not_clip():
-    def change(rank, own):
-        updates = [replace(update, norm=3.0 if own.index else None) for update in own.optimizer_steps]
-        return replace(own, optimizer_steps=(*updates, replace(updates[0], norm=4.0)))
-
-    norms = figure(each_step(change, nproc=2), "Gradient norm")
-    assert norms.series[0].points == ((0.0, 4.0), (1.0, 5.0), (2.0, 5.0), (3.0, 5.0))
-    assert "compared" in norms.note
 
 
 def with_loss(rank, own, unlike=None):
@@ -337,21 +304,13 @@ def test_dumps_alone_show_who_waits_for_whom(tmp_path):
     assert [node.ranks for node in graph.nodes if node.culprit] == ["rank 5"]
 
 
-def test_where_ranks_ran_equal_places_once():
-    def change(rank, one):
-        return replace(one, host=f"node{rank // 2}")
-
-    places = figure(recorded(4, change), "Where ranks ran")
-    assert [row[:2] for row in places.rows] == [("0-1", "node0"), ("2-3", "node1")]
-
-
 def test_a_run_without_records_has_no_sections():
     assert list(sections(Trace(()))) == []
 
 
 def test_a_section_that_breaks_leaves_the_report_as_it_is():
     logged = []
-    report = with_sections(EVERYTHING, {Source.RUN: object()}, PAGE, logged.append)
+    report = with_sections(EVERYTHING, object(), PAGE, logged.append)
     assert report.sections == ()
     assert "AttributeError" in logged[0]
 
@@ -364,11 +323,11 @@ def test_the_page_of_a_run_of_many_ranks_is_small(ranks):
 
     finding = Finding("DD601", Level.WARN, "slow", "why", "fix", ranks=(3,))
     report = replace(EVERYTHING, findings=(finding,))
-    page = render(clean(with_sections(report, {Source.RUN: recorded(ranks, change)}, PAGE, print), {}))
+    page = render(clean(with_sections(report, recorded(ranks, change), PAGE, print), {}))
     assert len(page.encode()) < 2_000_000
     assert page.count("<figure>") >= 5
 
 
 def test_pictures_are_made_for_pages_alone():
     options = ReportOptions([Format.JSON, Format.TERMINAL])
-    assert with_sections(EVERYTHING, {Source.RUN: recorded(2)}, options, print) is EVERYTHING
+    assert with_sections(EVERYTHING, recorded(2), options, print) is EVERYTHING

@@ -90,8 +90,6 @@ class OptimizerStep(Event):
     hyperparameters: tuple[Mapping[str, Any], ...] = ()
     """Of each parameter group: lr, weight_decay, momentum, betas, ...; written where they are others than before."""
     seconds: float = 0.0
-    norm: float | None = None
-    """Of all gradients together, just before; None where not taken, or not finite."""
     norms: Mapping[str, float] = field(default_factory=dict)
     """Norms of those gradients that the script itself gave to a collective, just before the step."""
     closure: bool = False

@@ -6,7 +6,6 @@ And learning-rate schedulers: the outermost calls of step that the script makes.
 from __future__ import annotations
 
 import functools
-import math
 import sys
 import time
 import weakref
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from ..digest import digests, named, norm, unseen
+from ..digest import digests, named, unseen
 from ..events.updates import Optimizer, OptimizerStep, SchedulerStep
 from ..patch import IN_FULL, Args, Kwargs, after_call, guarded, hook, watch
 from ..randomness import StepDraws
@@ -104,8 +103,6 @@ class _Optimizers(TrainingPart):
             event.before = named(known.event.keys, digests(self.torch, parameters))
             if not event.closure:
                 event.gradients = self._gradients(step)
-                total = norm(self.torch, [parameter.grad for parameter in parameters])
-                event.norm = total if total is not None and math.isfinite(total) else None
         event.norms = self._norms()
         event.time = time.monotonic()
 
