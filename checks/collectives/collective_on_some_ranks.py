@@ -94,6 +94,6 @@ def _is_decided(where: Where | None) -> bool:
     """Whether what leads to a call is a condition, and none on the rank."""
     program = Program.holding(where) if where else None
     conditions = program.conditions_leading_to(where) if program and where else []
-    return any(not it.test.origins.only(Origin.ENVIRONMENT) for it in conditions) and not any(
+    return any(not it.test.only(Origin.ENVIRONMENT) for it in conditions) and not any(
         Origin.RANK in it.test.origins.kinds for it in conditions
     )

@@ -114,7 +114,7 @@ def _division(loss: Uneven, trace: Trace) -> Where | None:
     script = next(iter(trace.training().values())).script
     calls = Program.holding(loss.at, script).calls_at(loss.at) if loss.at and loss.function is None else []
     for part in (it for call in calls if call.owner for it in call.owner.made_of()):
-        if any(not divisor.origins.only(Origin.ENVIRONMENT) for _, divisor in part.quotient()):
+        if any(not divisor.only(Origin.ENVIRONMENT) for _, divisor in part.quotient()):
             return part.where
     return None
 

@@ -51,7 +51,6 @@ class Condition:
     def by_rank(self) -> Origins | None:
         """The origins of a part of it that the number of the rank decides; None where no part is one."""
         for part in self.test.parts():
-            origins = part.origins
-            if Origin.RANK in origins.kinds and origins.only(Origin.RANK, Origin.ENVIRONMENT):
-                return origins
+            if part.only(Origin.RANK, Origin.ENVIRONMENT) and Origin.RANK in part.origins.kinds:
+                return part.origins
         return None

@@ -82,6 +82,10 @@ class Expression:
         """Where its value comes from."""
         return self.program.origins(self.point)
 
+    def only(self, *allowed: Origin) -> bool:
+        """Whether nothing else takes part in its value, apart from what is equal."""
+        return self.program.only(self.point, *allowed)
+
     def kinds_without(self, hides: Callable[[Expression], bool]) -> frozenset[Origin]:
         """The kinds of its origins, without what is only made into an expression that ``hides`` is true of."""
         with suppress(RecursionError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from ddpdoctor.program.calls import MOST_CALLS
 from ddpdoctor.program.chains import Definition, How
@@ -91,6 +91,14 @@ class Flow(Values):
             hides: whether where a value comes from does not matter.
         """
         return self._search(point, hides)[0]
+
+    def only(self, point: Point, allowed: Collection[Origin]) -> bool:
+        """Whether a value comes from nothing else: looked for no further than to the first that is something else."""
+        came: dict[Point, Point | None] = {point: None}
+        for now in self._spread(came, lambda _: False, lambda it: self.made_of(it).parts):
+            if any(leaf.origin not in allowed for leaf in self.made_of(now).leaves):
+                return False
+        return len(came) <= MOST_POINTS
 
     def makers(self, point: Point) -> list[Point]:
         """Everything that a value is made of, as far as it may differ between ranks, and the value itself."""

@@ -118,10 +118,6 @@ class Origins:
             (it for it in self.sources if it.origin is origin), key=lambda it: len(it.path), default=None
         )
 
-    def only(self, *allowed: Origin) -> bool:
-        """Whether nothing else takes part, apart from what is equal."""
-        return self.kinds <= {*allowed, Origin.EQUAL, Origin.REDUCED}
-
 
 class Index:
     """The definitions of one program.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -89,6 +90,15 @@ class Program:
         if point not in self._origins:
             self._origins[point] = self._find_origins(point)
         return self._origins[point]
+
+    def only(self, point: Point, *allowed: Origin) -> bool:
+        """Whether nothing else takes part in a value, apart from what is equal: cheaper than all that does."""
+        kinds = {*allowed, Origin.EQUAL, Origin.REDUCED}
+        if point in self._origins:
+            return self._origins[point].kinds <= kinds
+        with suppress(RecursionError):
+            return self.flow.only(point, kinds)
+        return False
 
     def _find_origins(self, point: Point) -> Origins:
         try:

@@ -92,7 +92,7 @@ def _inside(file: File, node: ast.AST, scope: ast.AST) -> Iterator[ast.AST]:
 
 def _decides(program: Program, file: File, node: ast.AST) -> bool:
     if isinstance(node, ast.Match):
-        return not Expression(program, file, node.subject).origins.only(Origin.ENVIRONMENT)
+        return not Expression(program, file, node.subject).only(Origin.ENVIRONMENT)
     return isinstance(node, _DECIDE)
 
 

@@ -83,7 +83,7 @@ def generator_seed(forward: Where, script: str) -> Where | None:
         for made in source.made_of():
             seed = made.argument(0, "seed")
             seeds = made.method == "manual_seed" or not made.called.isdisjoint(GENERATORS)
-            if seeds and seed and seed.origins.only(Origin.ENVIRONMENT):
+            if seeds and seed and seed.only(Origin.ENVIRONMENT):
                 return made.where
     return None
 
@@ -140,13 +140,11 @@ def _is_alike(part: Expression, name: str) -> bool:
         seeding = (
             call for call in part.program.every_call() if _stream_of(name) in map(SEEDS.get, call.called)
         )
-        return any(
-            seed.origins.only(Origin.ENVIRONMENT) for it in seeding if (seed := it.argument(0, "seed"))
-        )
+        return any(seed.only(Origin.ENVIRONMENT) for it in seeding if (seed := it.argument(0, "seed")))
     owner = part.owner
     made = [it for it in owner.made_of() if generator in it.called] if owner else []
     seeds = [it.argument(0, "seed") for it in made]
-    return bool(seeds) and all(seed is not None and seed.origins.only(Origin.ENVIRONMENT) for seed in seeds)
+    return bool(seeds) and all(seed is not None and seed.only(Origin.ENVIRONMENT) for seed in seeds)
 
 
 def _stream_of(name: str) -> str | None:

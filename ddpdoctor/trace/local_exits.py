@@ -109,7 +109,7 @@ def _past_limit(
         return calls and given.isdisjoint(it.text for it in side.variables())
 
     loss, limit = sorted(sides, key=is_made, reverse=True)
-    is_set = limit.origins.known and limit.origins.only(Origin.ENVIRONMENT)
+    is_set = limit.only(Origin.ENVIRONMENT)
     names = {it.text for it in limit.variables()}
     held = {
         name: numbers

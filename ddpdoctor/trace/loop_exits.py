@@ -282,7 +282,7 @@ def _turn_left_out(recording: Recording, loop: Where | None) -> Where | None:
     """The branch by which a turn of a loop goes past the forward, where the loop takes as many turns on every rank."""
     forwards = training_forwards(recording)
     turns = Program.holding(loop, recording.script).turns_at(loop) if loop else None
-    if turns is None or not turns.origins.only(Origin.ENVIRONMENT) or not forwards:
+    if turns is None or not turns.only(Origin.ENVIRONMENT) or not forwards:
         return loop
     return loops_of(recording, loop).skip_branch(loop, forwards[0].at) or loop
 

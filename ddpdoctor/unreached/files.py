@@ -77,7 +77,7 @@ def _written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int | None,
         return
     for call in lines.calls(names):
         path = _path_of(call, names)
-        if path is None or not path.origins.only(Origin.ENVIRONMENT) or not _writes(call):
+        if path is None or not path.only(Origin.ENVIRONMENT) or not _writes(call):
             continue
         ways = (it for it in lines.ways(call) if it.complete and _is_for_all(lines, it))
         if (way := next(ways, None)) is not None:

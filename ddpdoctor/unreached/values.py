@@ -249,7 +249,7 @@ def _plateaus(unreached: UnreachedLines) -> _Used:
 
 
 def _has_rank(test: Expression) -> bool:
-    return any(it.origins.only(Origin.RANK) and Origin.RANK in it.origins.kinds for it in test.parts())
+    return any(it.only(Origin.RANK) and Origin.RANK in it.origins.kinds for it in test.parts())
 
 
 def _of_a_part(unreached: UnreachedLines, value: Expression, at: Where) -> Iterator[Sight]:
