@@ -86,7 +86,7 @@ def check(
         ignore: not these.
         rehearse: run a script for GPUs on the CPU; a number is one of hosts.
         options: further options of the command, by their names: ``budget``, ``batches``, ``full``,
-            ``time_limit``, ``exact``, ``backend``, ``timeout``, ``hang_after``, ``keep`` and so on.
+            ``time_limit``, ``backend``, ``timeout``, ``hang_after``, ``keep`` and so on.
 
     Raises:
         UsageError: an option asks for what cannot be, or the function's source cannot be had.

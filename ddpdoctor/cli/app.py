@@ -67,7 +67,6 @@ for _name, _options in {
     "summary": run_options.SummaryOptions,
     "compare": run_options.CompareOptions,
     "plot": run_options.PlotOptions,
-    "export": run_options.ExportOptions,
 }.items():
     command(runs, _name, _options, "runs")
 app.add_typer(runs, name="runs")

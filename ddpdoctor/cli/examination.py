@@ -29,7 +29,7 @@ from ddpdoctor.group.group_run import GroupRun
 from ddpdoctor.group.measure import ORDER
 from ddpdoctor.job.guarded import new_run_id
 from ddpdoctor.job.job_folder import read_job
-from ddpdoctor.job.run import JobRun, RunPolicy, replay
+from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.job.several_hosts import read_hosts
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_launch
 from ddpdoctor.judge import Verdict, skip_all
@@ -189,7 +189,7 @@ class _Examination(Judging):
         job = self.request.job
         if job is None:
             launch = trainer_launch(launch)
-            job = bundled_trainer(launch, folder, forked=not self.request.options.no_fork)
+            job = bundled_trainer(launch, folder)
         follow = None if job.bundled else self.request.follow
         agreement = None if job.bundled else self.hosts.agreement
         policy = RunPolicy(
@@ -218,12 +218,6 @@ class _Examination(Judging):
         is_alone = self.request.host.launch.nnodes == 1
         if not confirmed and is_alone and self._seconds_left > LEAST_SECONDS:
             trace, confirmed = self._run_whole(trace, name, started), True
-        if self.request.job and self.request.job.recorder.exact:
-            self.progress.stage(f"running {name} again, in one process")
-            launch, folder = self.request.host.launch, self.folder / JOB_FOLDER
-            trace = replay(
-                self.request.job, launch, folder, self._deadline_of_job(), self.request.host.torch_version
-            )
         if self.request.job is None:
             self._judge_trainer(trace)
             return

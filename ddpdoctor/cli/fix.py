@@ -24,7 +24,7 @@ from ddpdoctor.files import in_place_of
 from ddpdoctor.fix.changed_copy import ChangedCopy, Refused, why_not_restorable, write_all
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import began_at, is_as_it_ran, read_job, read_trace, working_directory
-from ddpdoctor.job.run import JobRun, RunPolicy, replay
+from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Finding, Report
 from ddpdoctor.progress import Progress
@@ -220,13 +220,10 @@ class _Verification:
         options, torch = self.request.options, self.request.host.torch_version
         policy = RunPolicy(options.hang_after)
         run = JobRun(job, launch, folder, torch=torch, if_orphaned=[place], policy=policy)
-        deadline = time.monotonic() + self.request.host.launch.timeout
         try:
-            run.finish(deadline)
+            run.finish(time.monotonic() + self.request.host.launch.timeout)
         finally:
             run.stop()
-        if job.recorder.exact:
-            replay(job, launch, folder, deadline, torch)
 
     def _request_inside(self, job: Job, shadow: ChangedCopy) -> Request:
         silencer = replace(self.request.silencer, working=shadow.working)

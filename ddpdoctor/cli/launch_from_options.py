@@ -153,9 +153,8 @@ def usual_ranks(size: int, nproc: int) -> tuple[int, ...]:
 def _refuse_others(options: CheckOptions) -> None:
     if not options.rehearse:
         raise UsageError("--world-size requires --rehearse")
-    for name in ("rehearse_hosts", "exact"):
-        if getattr(options, name):
-            raise UsageError(f"--world-size and --{name.replace('_', '-')} exclude each other")
+    if options.rehearse_hosts:
+        raise UsageError("--world-size and --rehearse-hosts exclude each other")
     if options.nnodes > 1:
         raise UsageError("--world-size and --nnodes exclude each other: the hosts are simulated")
     if options.words and options.words[0] == "--":

@@ -179,8 +179,6 @@ class CheckOptions(PatchOptions, RunOptions):
         most=100_000,
     )
     ranks: str | None = option.text("RANKS", "The real ones, as 0,8-11. [default: both ends]")
-    exact: bool = option.flag("Compare gradients with those of one process.", "--exact")
-    no_fork: bool = option.flag("Start the bundled trainer by torchrun.", "--no-fork")
     trace: str | None = option.text("FOLDER...", "Judge a run again, from its kept folders.")
     compare: str | None = option.text("FOLDER", "Compare with an earlier run, from its kept folder.")
     checkpoint_dir: str | None = option.text("FOLDER", "Where checkpoints go. [default: /tmp]")

@@ -29,7 +29,7 @@ from ddpdoctor.job.run import Follow
 from ddpdoctor.job.several_hosts import job_folders, without_copies
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
-from ddpdoctor.recorder.options import KEEP, RecorderOptions
+from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.redact import quote
 from ddpdoctor.silence import Silencer
 from ddpdoctor.text import LONGEST_COMMAND, quote_command
@@ -40,7 +40,7 @@ JOB_FOLDER = "job"
 """The folder of the job, inside the run folder."""
 _ABOUT_PATCHES = ("apply", "diff", "force")
 _ABOUT_A_SCRIPT = (
-    *("budget", "batches", "full", "time_limit", "hang_after", "exact"),
+    *("budget", "batches", "full", "time_limit", "hang_after"),
     *("rehearse", "rehearse_hosts", "world_size", "ranks", "keep_files", "no_run"),
 )
 
@@ -144,8 +144,6 @@ def _numbered_by_us(launch: Launch) -> bool:
 
 
 def _recorder(options: CheckOptions) -> RecorderOptions:
-    if options.exact and (kind_of(options) is JobKind.LINE or options.nnodes > 1):
-        raise UsageError("--exact runs the script in a single process: ddpdoctor check --exact train.py")
     usual = RecorderOptions()
     return RecorderOptions(
         batches=options.batches or usual.batches,
@@ -153,7 +151,6 @@ def _recorder(options: CheckOptions) -> RecorderOptions:
         full=options.full,
         time_limit=options.time_limit or usual.time_limit,
         rehearse=options.imaginary_hosts,
-        exact=KEEP if options.exact else "",
     )
 
 

@@ -94,13 +94,3 @@ class PlotOptions(RunsOptions):
     names: list[str] | None = _runs()
     output: str = option.text("FILE", "The picture: .png or .svg.", "--output", "-o", default="runs.svg")
     what: Picture = option.choice(Picture.CURVES, "What to draw.")
-
-
-@dataclass(frozen=True)
-class ExportOptions(RunsOptions):
-    """Write a run's metrics as an event file of TensorBoard."""
-
-    name: str = _run()
-    tensorboard: str | None = option.text(
-        "FOLDER", "Where to write the event file. [default: in the run's folder]"
-    )

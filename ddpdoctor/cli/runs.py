@@ -11,7 +11,6 @@ from ddpdoctor.cli.report_output import open_output, verify_picture, write_out, 
 from ddpdoctor.cli.run_options import (
     LATEST,
     CompareOptions,
-    ExportOptions,
     ListOptions,
     Picture,
     PlotOptions,
@@ -66,21 +65,6 @@ def run_plot(options: PlotOptions) -> int:
     """Draw runs."""
     _draw(_chosen(options.names or (), options), options.what, options.output, options)
     write_out(f"{options.output}\n")
-    return 0
-
-
-def run_export(options: ExportOptions) -> int:
-    """Write a run for TensorBoard."""
-    from ddpdoctor.runs.tensorboard import NoTensorBoard, export
-
-    (run,) = _chosen([options.name], options)
-    into = Path(options.tensorboard) if options.tensorboard else run.folder / "tensorboard"
-    try:
-        with writing(into, "--tensorboard"):
-            written = export(run, into)
-    except NoTensorBoard:
-        raise UsageError("event files require TensorBoard: pip install tensorboard") from None
-    write_out(f"{written} values in {into}\n")
     return 0
 
 

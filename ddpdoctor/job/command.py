@@ -26,7 +26,6 @@ RECORD = "record"
 _INJECT = Path(ddpdoctor.__file__).parent / "recorder" / "inject"
 GATE = "gate"
 """The file, in the job's folder, for which ranks that are held wait."""
-_HOLD = Path(__file__).with_name("hold.py")
 _TORCHRUN = (
     "import gc, sys; sys.path[:] = filter(None, sys.path); gc.disable(); from torch.distributed.run import main; "
     "gc.enable(); main()"
@@ -71,11 +70,10 @@ class Job:
     """The script or module and its arguments; or the launch line."""
     recorder: RecorderOptions = field(default_factory=RecorderOptions)
     bundled: bool = False
-    """Whether this is the trainer that comes with ddpdoctor. Its ranks are held until they are released."""
+    """Whether this is the trainer that comes with ddpdoctor. torchrun forks its ranks, and holds them until they are
+    released."""
     private: bool = False
     """Whether it runs in a private view of the file system, so that what it writes is undone."""
-    forked: bool = False
-    """Whether torchrun forks the ranks of the bundled trainer, so that torch is imported once."""
 
     @property
     def name(self) -> str:
@@ -106,16 +104,15 @@ class Job:
     def _command(self, launch: Launch, folder: Path) -> list[str]:
         if self.kind is JobKind.LINE:
             return list(self.words)
-        if self.forked:
+        if self.bundled:
             variables = self._recorder_environ(launch, folder)
             command = python_command("ddpdoctor.job.forked_torchrun", variables, str(folder / GATE))
             return [*command, *_torchrun_options(launch, folder), "--", *self.words]
         module = ["-m"] if self.kind is JobKind.MODULE else []
-        held = [str(_HOLD), str(folder / GATE)] if self.bundled else []
-        patient = [] if self.bundled or launch.max_restarts else ["--monitor-interval", _MONITOR_SECONDS]
+        patient = [] if launch.max_restarts else ["--monitor-interval", _MONITOR_SECONDS]
         # Without the two dashes torchrun's parser takes the script's own options for its own where they begin alike.
         torchrun = [sys.executable, "-c", _TORCHRUN, *_torchrun_options(launch, folder)]
-        return [*torchrun, *patient, *module, "--", *held, *self.words]
+        return [*torchrun, *patient, *module, "--", *self.words]
 
     def environ(self, launch: Launch, folder: Path, torch: str | None) -> dict[str, str]:
         """The environment that it runs in.
@@ -133,13 +130,13 @@ class Job:
             **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse or self._sets_threads(launch) else {}),
             **environ,
             # Forked ranks get theirs from the process that forks them, which is not to be recorded.
-            **({} if self.forked else self._recorder_environ(launch, folder)),
+            **({} if self.bundled else self._recorder_environ(launch, folder)),
             "PYTHONPATH": path,
         }
 
     def _sets_threads(self, launch: Launch) -> bool:
         """Whether what torchrun sets for its ranks has to stand before it imports torch, since they do not."""
-        return self.forked and launch.nproc > 1
+        return self.bundled and launch.nproc > 1
 
     def _recorder_environ(self, launch: Launch, folder: Path) -> dict[str, str]:
         return recorder_options(self.recorder, launch, folder / RECORD).to_environment()

@@ -16,6 +16,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import types
 from collections.abc import Callable
 from functools import cache
@@ -23,8 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor.job.forks import preload, wait_for_forks
-from ddpdoctor.job.hold import wait_for
 from ddpdoctor.job.torchrun import OUT
+
+_LOOK_SECONDS = 0.01
 
 
 def main(variables: dict[str, str], gate: str) -> None:
@@ -61,7 +63,8 @@ def _be_rank(variables: dict[str, str], gate: str, script: str, *arguments: str)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     attempt = Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1]
     wait_for_forks([attempt / str(rank) / OUT for rank in range(int(os.environ["LOCAL_WORLD_SIZE"]))])
-    wait_for(gate)
+    while not Path(gate).exists():
+        time.sleep(_LOOK_SECONDS)
     os.environ.update(variables)
     sys.argv[:] = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent))

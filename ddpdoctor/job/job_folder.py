@@ -24,7 +24,6 @@ from ddpdoctor.job.written_files import read_written
 from ddpdoctor.launch import Launch
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.trace import LostHost, RankTrace, Shortened, Trace
 from ddpdoctor.trace.gloo import forgive
 from ddpdoctor.trace.reader import Recorded, read_run
@@ -33,8 +32,6 @@ from ddpdoctor.trace.recording import Recording
 JOB, ENDING, SOURCES = "job.json", "ending.json", "sources.json"
 SNAPSHOT = "standstill"
 """The folder, inside the job's, of what was seen of it when it stood still."""
-EXACT = "exact"
-"""The folder, inside the job's, of its second run in one process."""
 STOPPED = "its ranks stopped before that"
 """The reason for which a host is lost that the job restarted without."""
 _TAIL_BYTES = 64 * 1024
@@ -151,7 +148,6 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         shortened=_shortened(recorded),
         rehearsal=bool(job.recorder.rehearse),
         imagined=launch.imagined,
-        exact=_exact(folder, job, recorded),
         others=tuple(other for other in recorded.others if other not in alone),
         snapshot=snapshot,
         oom_kills=stopped.oom_kills,
@@ -192,28 +188,6 @@ def _snapshot(folder: Path) -> HangSnapshot | None:
         return snapshots.read(folder / SNAPSHOT)
     except Refused:
         return None
-
-
-def _exact(folder: Path, job: Job, recorded: Recorded) -> Exact | None:
-    """What the second run found out; or why there was none, or could not be. None where nobody asked for it."""
-    if not job.recorder.exact:
-        return None
-    refused = next((rank.exact for rank in recorded.ranks.values() if rank.exact), None)
-    if refused is not None:
-        return refused
-    if not list((folder / RECORD).glob("exact-update*")):
-        return Exact(refused="it did not come to its first update")
-    if not (folder / EXACT / JOB).exists():
-        return None
-    replayed = next(iter(read_run(folder / EXACT / RECORD).ranks.values()), None)
-    if replayed is not None and replayed.exact is not None:
-        return replayed.exact
-    ended = (
-        f": {replayed.raised.type}: {replayed.raised.message.splitlines()[0][:200]}"
-        if replayed and replayed.raised
-        else ""
-    )
-    return Exact(refused=f"one process does not come to its first update{ended}")
 
 
 def tail(file: Path) -> tuple[str, ...]:

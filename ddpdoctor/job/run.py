@@ -19,7 +19,6 @@ from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guard import Ending
 from ddpdoctor.job.guarded import new_run_id, start
 from ddpdoctor.job.job_folder import (
-    EXACT,
     SNAPSHOT,
     Stopped,
     read_trace,
@@ -283,25 +282,3 @@ class JobRun:
 
 def _oom_kills() -> int:
     return read_cgroup(System()).oom_kills
-
-
-def replay(job: Job, launch: Launch, folder: Path, deadline: float, torch: str | None) -> Trace:
-    """Run a script a second time, in one process, on the batches that its ranks took for their first update.
-
-    Where the first run left what it takes.
-
-    Args:
-        folder: the first run's.
-        deadline: on the monotonic clock.
-        torch: the version of the torch that is installed.
-
-    Returns:
-        The first run's trace, which now has ``exact``.
-    """
-    trace = read_trace(folder)
-    if trace.exact is None or trace.exact.refused is None:
-        second = folder / EXACT
-        second.mkdir()
-        again = replace(job, recorder=replace(job.recorder, exact=str(folder / RECORD)))
-        JobRun(again, replace(launch, nproc=1), second, torch=torch, if_orphaned=[second]).finish(deadline)
-    return read_trace(folder)

@@ -66,7 +66,6 @@ def united(parts: Sequence[Trace]) -> Trace:
         world_size=max((part.world_size for part in parts if part.world_size), default=None),
         shortened=_shortened([part.shortened for part in parts if part.shortened]),
         rehearsal=any(part.rehearsal for part in parts),
-        exact=next((part.exact for part in parts if part.exact), None),
         others=tuple(recording for part in parts for recording in part.others),
         snapshot=snapshots.merge(standstills) if standstills else None,
         lost=(*lost, *(host for part in parts for host in part.lost)),

@@ -53,17 +53,16 @@ def trainer_script() -> Path:
     return next(place / "trainer.py" for place in places if (place / "trainer.py").exists())
 
 
-def bundled_trainer(launch: Launch, folder: Path, script: Path | None = None, *, forked: bool = True) -> Job:
+def bundled_trainer(launch: Launch, folder: Path, script: Path | None = None) -> Job:
     """The trainer on this node's ranks.
 
     Args:
         folder: of the run; each rank leaves its summary there.
         script: another one to run with the trainer's options; the trainer itself where none is given.
-        forked: whether torch is imported once and the ranks are forked; else torchrun starts each anew.
     """
     settings = (f"parallel.backend={launch.backend}", f"run.folder={folder / 'out'}", *_SHORT)
     words = (str(script or trainer_script()), *settings)
-    return Job(JobKind.SCRIPT, words, RecorderOptions(full=True), bundled=True, forked=forked)
+    return Job(JobKind.SCRIPT, words, RecorderOptions(full=True), bundled=True)
 
 
 def trainer_launch(launch: Launch) -> Launch:

@@ -13,8 +13,6 @@ from typing import Any
 _PREFIX = "DDPDOCTOR_"
 FOLDER = f"{_PREFIX}RECORD"
 """The variable that names the folder of records; the recorder does nothing without it."""
-KEEP = "keep"
-"""``exact`` in the first run: keep what the first update needs to be replayed."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,6 @@ class RecorderOptions:
     """Ranks of the job that the script is to see, of which only some are processes; 0 where all are."""
     ranks: str = ""
     """Those that are processes, with commas between them, where ``world_size`` is given."""
-    exact: str = ""
-    """``keep``, or the folder of records in which a first run kept its first update, to replay it."""
     nproc: int = 0
     """Ranks on this host; 0 where only they themselves know."""
     record: str = ""

@@ -14,7 +14,6 @@ from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.check import NotMeasured
 from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.launch import Imagined
-from ddpdoctor.recorder.events.updates import Exact
 from ddpdoctor.text import shorten
 from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import (
@@ -171,8 +170,6 @@ class Trace:
     """Whether devices were simulated."""
     imagined: Imagined | None = None
     """The job that the script was shown, where only some of its ranks were processes."""
-    exact: Exact | None = None
-    """The gradient of one process on the ranks' batches, beside theirs; None where --exact was not given."""
     others: tuple[Recording, ...] = ()
     """Recorded processes that never joined a process group: a launcher, a script that does not train distributed."""
     snapshot: HangSnapshot | None = None

@@ -1,5 +1,5 @@
 """What gradients became, beside what they should: of a hook, or of the script itself, the mean of what the ranks had
-given; of --exact, the gradient of one process."""
+given."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ddpdoctor.model import Evidence
-from ddpdoctor.recorder.events.updates import Exact, HookedGradient
+from ddpdoctor.recorder.events.updates import HookedGradient
 from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
@@ -93,16 +92,3 @@ def numbers(values: Sequence[float]) -> str:
 def _near(value: float, wanted: float) -> bool:
     """Whether it is that number, but for rounding."""
     return abs(value / wanted - 1) < _NEAR
-
-
-def proof(exact: Exact | None) -> tuple[Evidence, ...]:
-    """What the comparison adds to a finding about wrong gradients; nothing where there is none."""
-    return () if exact is None or exact.refused else (Evidence(f"proven: {in_words(exact)}"),)
-
-
-def in_words(exact: Exact) -> str:
-    """The comparison, in a clause."""
-    return (
-        f"the gradient of the first update is {exact.scale:.3g} times that of one process on the same samples, with a "
-        f"relative error of {exact.error:.2g} and a cosine of {exact.cosine:.4f}"
-    )

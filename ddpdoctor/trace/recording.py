@@ -16,7 +16,7 @@ from ddpdoctor.recorder.events.data import Loader, LoaderPass, Subset
 from ddpdoctor.recorder.events.files import FileEvent, Load, PathAsked, Save, StateLoad
 from ddpdoctor.recorder.events.process import Device, Exit, GroupEvent, Note, Raised, Start
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
-from ddpdoctor.recorder.events.updates import Exact, Optimizer, OptimizerStep
+from ddpdoctor.recorder.events.updates import Optimizer, OptimizerStep
 from ddpdoctor.text import uncoloured
 from ddpdoctor.trace.data import Pass, Split, TrainingStep, passes_of, splits_of, steps_of
 from ddpdoctor.trace.lines import RankLines, lines_of
@@ -185,11 +185,6 @@ class Recording:
     def training_passes(self) -> tuple[Pass, ...]:
         """The passes in which an optimizer stepped."""
         return tuple(pass_ for pass_ in self.passes if pass_.training)
-
-    @property
-    def exact(self) -> Exact | None:
-        """The gradient of one process beside it, where that was asked for."""
-        return next(reversed(self.events(Exact)), None)
 
     @property
     def rank(self) -> int | None:

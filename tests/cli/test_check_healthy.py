@@ -48,7 +48,7 @@ def test_nothing_is_found(nproc: int, tmp_path: Path) -> None:
 
 def test_the_whole_check_with_the_trainer(tmp_path: Path) -> None:
     forked = whole_check(tmp_path / "forked", {})
-    anew = whole_check(tmp_path / "anew", {"PYTHONSAFEPATH": "1"}, "--no-fork")
+    anew = whole_check(tmp_path / "anew", {"PYTHONSAFEPATH": "1"})
     assert [line["outcome"] for line in anew.report["checks"]] == [
         line["outcome"] for line in forked.report["checks"]
     ]

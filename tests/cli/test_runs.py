@@ -1,4 +1,3 @@
-import importlib.util
 import json
 import sys
 
@@ -165,19 +164,3 @@ def test_a_picture_without_matplotlib_says_what_to_install(runs, said, monkeypat
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     status, _, err = said("plot")
     assert (status, err) == (2, "ddpdoctor: error: pictures require matplotlib: pip install matplotlib\n")
-
-
-def test_export_to_tensorboard(runs, said):
-    if importlib.util.find_spec("tensorboard") is None:
-        status, _, err = said("export")
-        assert (status, err) == (
-            2,
-            "ddpdoctor: error: event files require TensorBoard: pip install tensorboard\n",
-        )
-        return
-    status, out, _ = said("export")
-    assert (status, out) == (0, "100 values in runs/20260103-000000-4_ranks/tensorboard\n")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(runs / "20260103-000000-4_ranks" / "tensorboard")).Reload()
-    assert [(one.step, one.value) for one in events.Scalars("train/loss")][:2] == [(1, 5.0), (2, 2.5)]

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.job.command import RECORD
 from tests.recorder.scripts import run
 from tests.support.forked import Ran
 
@@ -193,7 +192,7 @@ MANY = "[every], [name for name in SAMPLERS if name != 'random']"
 """RandomSampler asks for a length at its end, too, and is not drawn to it: its order is known."""
 WHOLE = "[counted, generated], ['own', 'batches']"
 PARTLY = "[left_early, left_by_return, cut_by_slice, by_hand, side_by_side], ['own', 'random']"
-PLAIN = [("alone", {}), ("alone", {"exact": "keep"}), ("workers", {}), ("persistent", {"rehearse": 1})]
+PLAIN = [("alone", {}), ("workers", {}), ("persistent", {"rehearse": 1})]
 
 
 def script(workers: str, epochs: int, *cases: str) -> str:
@@ -246,12 +245,3 @@ def test_a_shortened_pass_of_another_loop_has_a_beginning_of_the_effects(tmp_pat
     assert all(short == long[: len(short)] for short, long in pairs)
     assert any(len(short) < len(long) for short, long in pairs)
     assert shortened.count("\nend") == whole.count("\nend")
-
-
-def test_a_replay_has_a_beginning_of_the_effects(tmp_path):
-    text = script("alone", 1, "[every], ['own']")
-    kept = run(tmp_path, text, exact="keep")
-    replayed = run(tmp_path, text, name="again.py", exact=str(kept.folder.parent / "run" / RECORD))
-    again, whole = (replayed.folder / "effects").read_text(), plain(text)[0]
-    assert 5 <= again.count("\n") < whole.count("\n")
-    assert whole.startswith(again)

@@ -9,9 +9,6 @@ from typing import Any, ClassVar
 from ..where import Where
 from .schema import Event
 
-TOLERANCE = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.05}
-"""Relative error up to which two gradients are the same, computed in another order; by the coarsest dtype used."""
-
 
 @dataclass(slots=True)
 class Clip(Event):
@@ -131,25 +128,3 @@ class HookedGradient(Event):
     def at(self) -> tuple[int, int | None, str]:
         """Which it is, the same on every rank."""
         return self.step, self.wrapper, self.key
-
-
-@dataclass(slots=True)
-class Exact(Event):
-    """The gradient of the first update, from all ranks together and from one process on the same batches."""
-
-    refused: str | None = None
-    """Why the two cannot be compared, in a clause about the script; everything else is empty then."""
-    scale: float = 1.0
-    """The factor by which the ranks' gradient is longer, along the other."""
-    error: float = 0.0
-    """The norm of the difference, relative to the gradient of one process."""
-    cosine: float = 1.0
-    parameters: int = 0
-    worst: str = ""
-    """The parameter whose gradients differ most."""
-    dtypes: tuple[str, ...] = ("float32",)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether the two are the same but for rounding."""
-        return self.refused is None and self.error <= max(TOLERANCE.get(dtype, 1e-3) for dtype in self.dtypes)

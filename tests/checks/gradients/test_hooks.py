@@ -78,7 +78,7 @@ def test_clipping_takes_nothing_back():
     ],
 )
 def test_what_is_right_or_cannot_be_told(trace):
-    assert skipped("DD228", Source.RUN, trace).reason.startswith("only --exact")
+    assert skipped("DD228", Source.RUN, trace).reason.startswith("no communication hook")
 
 
 def by_hand(used, factor=1.0, **fields):
