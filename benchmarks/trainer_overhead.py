@@ -91,8 +91,8 @@ def measure(turns: int, words: list[str]) -> list[tuple[float, float]]:
     folder = choose_folder(config)
     material = prepare_data(config, folder)
     torch.manual_seed(0)
-    hand = by_hand(create_model(config, material), material.training, config.data.batch_size)
-    ours = trainer.DDPTrainer(config, material, create_model(config, material), device, folder)
+    hand = by_hand(create_model(config), material.training, config.data.batch_size)
+    ours = trainer.DDPTrainer(config, material, create_model(config), device, folder)
     loader = InTurns(trainer.create_distributed_dataloader(material.training, config.data, train=True), hand)
     with RunFolder(config, folder, device, ours.planned, 0) as ours.meter.run:
         for epoch in count():

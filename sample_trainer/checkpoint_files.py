@@ -80,8 +80,6 @@ class _Sink:
 
 def _sync_folder(folder: Path) -> None:
     """Bring a folder's names to the disk; a rename is safe from a power failure only then."""
-    if os.name == "nt":  # cannot open a folder, and needs no such thing
-        return
     opened = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(opened)

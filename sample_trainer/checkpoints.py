@@ -31,8 +31,6 @@ class Checkpoints:
     """The checkpoints of a run. Every rank has this, and calls the same methods in the same order.
 
     Args:
-        texts: that lie beside the weights, by name: a vocabulary, names of labels. A checkpoint with other ones is of
-            another run.
         keep: how many to keep; the best is kept besides.
         asynchronous: whether the ranks go on as soon as the state is copied.
     """
@@ -41,13 +39,11 @@ class Checkpoints:
         self,
         folder: Path,
         components: Mapping[str, Component],
-        texts: Mapping[str, str] | None = None,
         *,
         keep: int = 3,
         asynchronous: bool = False,
     ) -> None:
         self.folder, self._components, self._keep = folder, components, keep
-        self._texts = dict(texts or {})
         self._thread = ThreadPoolExecutor(max_workers=1) if asynchronous else None
         self._writing: Callable[[], None] = _nothing
         self._failure = ""
@@ -95,7 +91,7 @@ class Checkpoints:
         if dist.get_rank() == 0:
             # In a thread a copy, which training does not change.
             states = states if self._thread is None else copy.deepcopy(states)
-            state = {"step": step, "world_size": dist.get_world_size(), "texts": self._texts, **states}
+            state = {"step": step, "world_size": dist.get_world_size(), **states}
             content = partial(torch.save, state)
             write = partial(files.write, self.folder, step, content, best=best, keep=self._keep)
             self._writing = write if self._thread is None else self._thread.submit(write).result
@@ -133,14 +129,10 @@ class Checkpoints:
         content = on_rank_0(partial(files.read, checkpoint), f"{checkpoint} cannot be read")
         with _fits(checkpoint, "it is no checkpoint"):
             state = unpack(content)
-            step, ranks, texts = state["step"], state["world_size"], state["texts"]
+            step, ranks = state["step"], state["world_size"]
         if lacking := [name for name in self._components if name not in state]:
             raise TrainerError(f"{checkpoint} has no state of: {', '.join(lacking)}")
         self._tell_what_stays(checkpoint, state)
-        for name, text in self._texts.items():
-            # Of the same shapes, maybe, but each number means something else.
-            if texts.get(name) != text:
-                raise TrainerError(f"{checkpoint} does not fit this run: its {name} is another")
         for name, component in self._components.items():
             if component.kind is not Kind.PER_RANK or ranks == dist.get_world_size():
                 with _fits(checkpoint, name):
@@ -151,7 +143,7 @@ class Checkpoints:
         """Rank 0 logs what is in a checkpoint and is not restored."""
         if dist.get_rank() != 0:
             return
-        if unused := state.keys() - self._components.keys() - {"step", "world_size", "texts"}:
+        if unused := state.keys() - self._components.keys() - {"step", "world_size"}:
             log.warning("not restored, since this run has none: %s", ", ".join(sorted(unused)))
         if (ranks := state["world_size"]) != (size := dist.get_world_size()):
             per_rank = [name for name, part in self._components.items() if part.kind is Kind.PER_RANK]

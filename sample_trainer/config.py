@@ -84,14 +84,14 @@ class Parallel:
 class Data:
     """What is learned from, and which rank gets what."""
 
-    task: Literal["language", "classes", "digits"] = "language"
+    task: Literal["language", "digits"] = "language"
     source: str = "builtin"  # text that Python carries; or a file, a folder, hf:NAME
     strategy: Literal["sharded", "dispatched", "iterable", "sharded_iterable", "memory_mapped"] = "sharded"
     uneven: Literal["drop", "pad", "join"] = "drop"  # what becomes of the samples that do not divide evenly
     batch_size: int = at_least(1, 8)  # samples of one rank in one forward pass
     workers: int = at_least(0, 0)  # loading processes of each rank
     pin_memory: bool = False  # faster copies to a GPU
-    context: int = at_least(2, 64)  # bytes, or words, of one sample
+    context: int = at_least(2, 64)  # bytes of one sample
     held_out: float = at_least(0, 0.05)  # share of the data that training never sees
 
 

@@ -1,8 +1,7 @@
-"""The data: three tasks that need no download, and text of the user's own. Nothing here knows of ranks.
+"""The data: two tasks that need no download, and text of the user's own. Nothing here knows of ranks.
 
-    language    the next byte of a text      pydoc_data.topics, a file, a folder of files, hf:NAME
-    classes     which topic a passage is of  pydoc_data.topics, a folder with a folder for each class, hf:NAME
-    digits      which digit an image shows   scikit-learn's 8x8 digits
+    language    the next byte of a text    pydoc_data.topics, a file, a folder of files, hf:NAME
+    digits      which digit an image shows  scikit-learn's 8x8 digits
 
 A sample is a pair of tensors, inputs and targets, of the same shapes for every sample. Targets that are IGNORED
 are not learned from and not counted.
@@ -10,10 +9,7 @@ are not learned from and not counted.
 
 from __future__ import annotations
 
-import collections
 import hashlib
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +22,6 @@ from torch import Tensor
 from torch.utils.data import Dataset, TensorDataset
 
 IGNORED = -100  # as a target; what torch's cross_entropy leaves out by default
-VOCABULARY = 4000  # words that the classifier knows
-CLASSES = 8  # topics of the built-in text that are long enough to learn from
 
 Sample = tuple[Tensor, Tensor]
 
@@ -42,16 +36,10 @@ class Samples(Protocol):
 
 @dataclass
 class Material:
-    """What is trained on and evaluated on, and what somebody needs who uses the weights."""
+    """What is trained on and evaluated on."""
 
     training: Samples
     held_out: Samples
-    outputs: int
-    """Bytes or classes between which the model chooses."""
-    inputs: int = 256
-    """Different bytes, or words."""
-    vocabulary: str = "{}"
-    """JSON, saved beside the weights: how inputs become numbers, and what the numbers that come out mean."""
 
 
 class Text(Dataset[Sample]):
@@ -79,13 +67,11 @@ def load(data: Data, folder: Path) -> Material:
     Raises:
         TrainerError: there is nothing to learn from.
     """
-    material = {"language": _language, "classes": _classes, "digits": _digits}[data.task](data, folder)
+    material = {"language": _language, "digits": _digits}[data.task](data, folder)
     if not len(material.training):
         raise TrainerError(f"data.source {data.source} has no sample to train on")
     if not len(material.held_out):
         raise TrainerError(f"data.source {data.source} has no sample to evaluate on; raise data.held_out")
-    if material.outputs < 2:
-        raise TrainerError(f"data.source {data.source} has one class only; it takes a folder for each class")
     return material
 
 
@@ -95,10 +81,7 @@ def load(data: Data, folder: Path) -> Material:
 def _language(data: Data, folder: Path) -> Material:
     text = _mapped(text_file(data, folder)) if data.strategy == "memory_mapped" else _bytes(read_text(data))
     cut = len(text) - int(len(text) * data.held_out)
-    vocabulary = json.dumps({"kind": "bytes", "encoding": "utf-8"})
-    return Material(
-        Text(text[:cut], data.context), Text(text[cut:], data.context), 256, vocabulary=vocabulary
-    )
+    return Material(Text(text[:cut], data.context), Text(text[cut:], data.context))
 
 
 def read_text(data: Data) -> bytes:
@@ -106,7 +89,7 @@ def read_text(data: Data) -> bytes:
     if data.source == "builtin":
         return "\n".join(_topics().values()).encode()
     if data.source.startswith("hf:"):
-        return "\n".join(text for (text,) in _hugging_face(data.source, "text")).encode()
+        return "\n".join(_hugging_face(data.source)).encode()
     return b"\n".join(file.read_bytes() for file in _files(Path(data.source)))
 
 
@@ -162,8 +145,8 @@ def _mapped(file: Path) -> Tensor:
     return torch.from_file(str(file), shared=False, size=size, dtype=torch.uint8) if size else _bytes(b"")
 
 
-def _hugging_face(source: str, *columns: str) -> Iterable[Sequence[str]]:
-    """These columns of each row."""
+def _hugging_face(source: str) -> Iterable[str]:
+    """The column ``text`` of each row."""
     name = source.removeprefix("hf:")
     try:
         import datasets  # type: ignore[import-not-found, unused-ignore]
@@ -174,64 +157,9 @@ def _hugging_face(source: str, *columns: str) -> Iterable[Sequence[str]]:
     except (OSError, ValueError) as error:
         raise TrainerError(f"data.source {source} cannot be loaded: {' '.join(str(error).split())}") from None
     try:
-        return [[str(row[column]) for column in columns] for row in rows]
+        return [str(row["text"]) for row in rows]
     except KeyError as lacking:
         raise TrainerError(f"data.source {source} has no column {lacking}") from None
-
-
-# --- Classes --------------------------------------------------------------------------------------------------
-
-
-def _classes(data: Data, folder: Path) -> Material:
-    passages = [
-        (label, words) for label, text in _labelled_text(data) for words in _passages(text, data.context)
-    ]
-    labels = sorted({label for label, _ in passages})
-    # Every n-th passage is held out, so that each class is in both parts.
-    every = round(1 / data.held_out) if data.held_out else len(passages) + 1
-    training = [passage for number, passage in enumerate(passages) if (number + 1) % every]
-    held_out = [passage for number, passage in enumerate(passages) if not (number + 1) % every]
-    # From the training part alone, and with ties in alphabetical order: the same on every rank.
-    counts = collections.Counter(word for _, words in training for word in words)
-    known = sorted(counts, key=lambda word: (-counts[word], word))[:VOCABULARY]
-    number_of = {word: number + 1 for number, word in enumerate(known)}  # 0: unknown, or no word at all
-    return Material(
-        _labelled(training, labels, number_of, data.context),
-        _labelled(held_out, labels, number_of, data.context),
-        outputs=len(labels),
-        inputs=len(known) + 1,
-        vocabulary=json.dumps({"kind": "words", "words": known, "labels": labels}),
-    )
-
-
-def _labelled_text(data: Data) -> Iterable[tuple[str, str]]:
-    """Texts and what each of them is about."""
-    if data.source == "builtin":
-        topics = _topics()
-        longest = sorted(topics, key=lambda name: (-len(topics[name]), name))[:CLASSES]
-        return [(name, topics[name]) for name in longest]
-    if data.source.startswith("hf:"):
-        return [(label, text) for label, text in _hugging_face(data.source, "label", "text")]
-    return [(file.parent.name, file.read_text(errors="replace")) for file in _files(Path(data.source))]
-
-
-def _passages(text: str, length: int) -> Iterable[list[str]]:
-    words = re.findall(r"[a-z]+", text.lower())
-    return (words[start : start + length] for start in range(0, len(words), length))
-
-
-def _labelled(
-    passages: Sequence[tuple[str, list[str]]],
-    labels: Sequence[str],
-    number_of: Mapping[str, int],
-    length: int,
-) -> TensorDataset:
-    inputs = torch.zeros(len(passages), length, dtype=torch.long)
-    for row, (_, words) in enumerate(passages):
-        inputs[row, : len(words)] = torch.tensor([number_of.get(word, 0) for word in words], dtype=torch.long)
-    return TensorDataset(
-        inputs, torch.tensor([labels.index(label) for label, _ in passages], dtype=torch.long)
-    )
 
 
 # --- Digits ---------------------------------------------------------------------------------------------------
@@ -246,12 +174,4 @@ def _digits(data: Data, folder: Path) -> Material:
     images = torch.tensor(digits.images.tolist()).div(16).unsqueeze(1)
     labels = torch.tensor(digits.target.tolist())
     cut = len(labels) - int(len(labels) * data.held_out)
-    vocabulary = json.dumps(
-        {"kind": "images", "scale": 1 / 16, "labels": [str(digit) for digit in range(10)]}
-    )
-    return Material(
-        TensorDataset(images[:cut], labels[:cut]),
-        TensorDataset(images[cut:], labels[cut:]),
-        10,
-        vocabulary=vocabulary,
-    )
+    return Material(TensorDataset(images[:cut], labels[:cut]), TensorDataset(images[cut:], labels[cut:]))

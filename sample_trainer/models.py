@@ -13,19 +13,16 @@ from typing import cast
 
 import torch
 from config import Config, Model, Optimizer, TrainerError
-from data import Material
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
 
 
-def create_model(config: Config, material: Material) -> nn.Module:
+def create_model(config: Config) -> nn.Module:
     """The model of a task, with the weights that the default random generator gives."""
     if config.data.task == "language":
         return ByteTransformer(config.model, config.data.context)
-    if config.data.task == "classes":
-        return TextClassifier(config.model, material.inputs, material.outputs)
-    return DigitClassifier(config.model, material.outputs)
+    return DigitClassifier(config.model)
 
 
 class ByteTransformer(nn.Module):
@@ -64,25 +61,10 @@ class ByteTransformer(nn.Module):
         return cast(Tensor, self.head(x))
 
 
-class TextClassifier(nn.Module):
-    """Says from the mean of its words what a passage is about."""
-
-    def __init__(self, model: Model, words: int, classes: int) -> None:
-        super().__init__()
-        self.word = nn.Embedding(words, model.width, padding_idx=0)
-        self.head = nn.Sequential(
-            nn.LayerNorm(model.width), nn.Dropout(model.dropout), nn.Linear(model.width, classes)
-        )
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        known = (inputs != 0).sum(1, keepdim=True).clamp(min=1)
-        return cast(Tensor, self.head(self.word(inputs).sum(1) / known))
-
-
 class DigitClassifier(nn.Module):
-    """Two convolutions over an 8x8 image."""
+    """Two convolutions over an 8x8 image, and which of ten digits it shows."""
 
-    def __init__(self, model: Model, classes: int) -> None:
+    def __init__(self, model: Model) -> None:
         super().__init__()
         width = model.width
         self.features = nn.Sequential(
@@ -95,7 +77,7 @@ class DigitClassifier(nn.Module):
             nn.ReLU(),
             nn.MaxPool2d(2),
         )
-        self.head = nn.Sequential(nn.Dropout(model.dropout), nn.Linear(4 * width, classes))
+        self.head = nn.Sequential(nn.Dropout(model.dropout), nn.Linear(4 * width, 10))
 
     def forward(self, inputs: Tensor) -> Tensor:
         return cast(Tensor, self.head(self.features(inputs).flatten(1)))

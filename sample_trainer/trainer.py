@@ -84,7 +84,6 @@ class DDPTrainer:
         self.checkpoints = Checkpoints(
             folder / "checkpoints",
             components_of(self.bare_model, self.replicated, self.progress, device, buffers),
-            {"vocabulary": material.vocabulary},
             keep=config.checkpoint.keep,
             asynchronous=config.checkpoint.asynchronous,
         )
@@ -257,7 +256,7 @@ def train(config: Config, device: torch.device) -> None:
     material = prepare_data(config, folder)
     # Unequal on purpose, as dropout wants it: DDP makes the weights equal to rank 0's.
     seed_generators(config.train.seed + dist.get_rank())
-    model = create_model(config, material)
+    model = create_model(config)
     trainer = DDPTrainer(config, material, model, device, folder)
     training, held_out = (
         create_distributed_dataloader(source, config.data, train=train, seed=config.train.seed, device=device)

@@ -9,7 +9,7 @@ from ddpdoctor.recorder.options import RecorderOptions
     "options",
     [
         RecorderOptions(),
-        RecorderOptions(3, 12.5, True, 9.5, 2, 64, "0,8", "/first/record", 4, "/run/record"),
+        RecorderOptions(3, 12.5, True, 9.5, 2, 64, "0,8", 4, "/run/record"),
     ],
 )
 def test_what_is_asked_of_the_recorder_arrives(

@@ -80,7 +80,7 @@ def on_rank_0(act: Callable[[], object]) -> None:
 def save_and_resume(folder: Path) -> dict[str, Any]:
     """Everything is as it was, on every rank."""
     one = Training()
-    one.checkpoints(folder, texts={"vocabulary": "{}"}).save(2)
+    one.checkpoints(folder).save(2)
     saved, drawn = one.states(), one.draws()
     other = Training()
     with torch.no_grad():

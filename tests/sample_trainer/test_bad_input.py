@@ -63,12 +63,6 @@ def test_a_file_of_a_few_bytes_has_nothing_to_train_on(tmp_path):
     assert told(tmp_path, f"data.source={tmp_path / 'text'}").endswith("has no sample to train on")
 
 
-def test_one_class_is_nothing_to_tell_apart(tmp_path):
-    (tmp_path / "text").write_text("some words of one class " * 1000)
-    said = told(tmp_path, "data.task=classes", f"data.source={tmp_path / 'text'}")
-    assert said.endswith("has one class only; it takes a folder for each class")
-
-
 @pytest.mark.parametrize("word", ["train.seed=20260101", "run.name=../elsewhere"])
 def test_a_date_is_a_seed_and_no_name_leads_out_of_runs(tmp_path, word):
     ran = run_forked(

@@ -66,17 +66,6 @@ def test_a_checkpoint_of_another_optimizer(place):
     assert refused(train(place, "good", "checkpoint.resume=true", "optimizer.name=sgd"), line)
 
 
-def test_a_checkpoint_of_another_vocabulary(place):
-    for source in ("first", "second"):
-        for label in ("one", "two"):
-            (place / source / label).mkdir(parents=True)
-            (place / source / label / "text").write_text(f"{source} {label} " * 1000)
-    keys = ("data.task=classes", "checkpoint.resume=true")
-    assert set(train(place, "classes", *keys, f"data.source={place / 'first'}").statuses) == {0}
-    line = f"trainer: {place}/classes/checkpoints/step-00000003.pt does not fit this run: its vocabulary is another"
-    assert refused(train(place, "classes", *keys, f"data.source={place / 'second'}"), line)
-
-
 def test_half_a_line_of_metrics_is_forgotten(place):
     shutil.copytree(place / "good", place / "half")
     with (place / "half" / "metrics.jsonl").open("a") as file:

@@ -189,18 +189,3 @@ def test_torchrun_takes_the_arguments():
     assert (parsed.nnodes, parsed.nproc_per_node, parsed.node_rank) == ("2", "4", 1)
     assert parsed.training_script == "/workspace/trainer.py"
     assert parsed.training_script_args == given[given.index("/workspace/trainer.py") + 1 :]
-
-
-# -- Windows -----------------------------------------------------------------------------------------------------
-
-
-def test_the_batch_file_has_the_line_ends_that_cmd_wants_and_its_blocks_closed():
-    data = (LAUNCH / "train.bat").read_bytes()
-    assert data.count(b"\r\n") == data.count(b"\n")
-    text = data.decode("ascii")
-    commands = [line for line in text.splitlines() if line and not line.startswith("rem")]
-    assert commands[0] == "@echo off"
-    assert text.count("(") == text.count(")")
-    assert [line.count('"') % 2 for line in commands] == [0] * len(commands)
-    assert "torchrun --standalone --nproc-per-node %NPROC%" in text
-    assert commands[-1] == "exit /b %ERRORLEVEL%"

@@ -76,9 +76,7 @@ TRAININGS = {
     "three ranks": Training(3, ("optimizer.name=sgd", "data.strategy=dispatched"), deaths(4, 3)[:3]),
     "workers of a map": Training(2, ("data.workers=1", "data.strategy=memory_mapped"), deaths(5, 2)[:1]),
     "join": Training(2, ("data.uneven=join",), deaths(8, 2)[:2]),
-    "words in bfloat16": Training(
-        2, ("data.task=classes", "train.precision=bfloat16", "evaluation.keep_best=true"), deaths(6, 2)[:1]
-    ),
+    "bfloat16": Training(2, ("train.precision=bfloat16", "evaluation.keep_best=true"), deaths(6, 2)[:1]),
 }
 
 

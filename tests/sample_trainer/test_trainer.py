@@ -98,7 +98,7 @@ def test_the_weights_load_into_the_bare_model_and_evaluate_the_same(together):
     material = module("data").load(config.data, together)
     held_out = material.held_out
     assert len(held_out) % RANKS != 0
-    model = module("models").create_model(config, material)
+    model = module("models").create_model(config)
     model.load_state_dict(checkpoint(together)["model"])
     assert module("components").checksum(model.state_dict()) == summaries(together)[0]["weights"]
     inputs, targets = map(torch.stack, zip(*(held_out[i] for i in range(len(held_out))), strict=True))
@@ -108,10 +108,6 @@ def test_the_weights_load_into_the_bare_model_and_evaluate_the_same(together):
     assert summaries(together)[0]["evaluation_loss"] == pytest.approx(float(exact), rel=1e-6)
     accuracy = float((scores.argmax(1) == targets.flatten()).double().mean())
     assert lines(together, "evaluation")[-1]["evaluation_accuracy"] == pytest.approx(accuracy, abs=1e-4)
-
-
-def test_the_vocabulary_lies_beside_the_weights(together):
-    assert json.loads(checkpoint(together)["texts"]["vocabulary"]) == {"kind": "bytes", "encoding": "utf-8"}
 
 
 def test_the_run_folder_tells_the_run(together):
