@@ -6,7 +6,7 @@ What is averaged over the ranks is averaged when it is logged and not before: th
 from __future__ import annotations
 
 import logging
-import sys
+import resource
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -188,8 +188,4 @@ def _memory(device: torch.device) -> int:
     """The most that this rank has used: of the GPU, or of the host."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    if sys.platform == "win32":
-        return 0
-    import resource  # here, since Windows has none
-
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
