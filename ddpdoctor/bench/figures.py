@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ddpdoctor.bench.results import Results, Scaling, Split, limit
+from ddpdoctor.bench.results import Results, Split, limit
 from ddpdoctor.bench.setting import OPERATIONS
 from ddpdoctor.figures import Figure, Lines, Row, Section, Series, Span, Strips, Tone, side_by_side
 from ddpdoctor.text import duration, plural, size
@@ -28,18 +28,14 @@ _LEGEND = (
 def sections(results: Results) -> tuple[Section, ...]:
     """What limits training with more ranks, and the measurements behind it."""
     scaling: list[Figure] = [_efficiency(results), _steps(results)]
-    communication: list[Figure] = [*_buckets(results), *_bandwidth(results)]
+    communication: list[Figure] = [*_bandwidth(results)]
     first = Section("Scaling", limit(results), tuple(scaling))
     return (first, Section("Communication", figures=tuple(communication))) if communication else (first,)
 
 
 def _efficiency(results: Results) -> Lines:
-    kinds: tuple[tuple[str, tuple[Scaling, ...]], ...] = (("weak", results.weak), ("strong", results.strong))
-    series = tuple(
-        Series(f"{name} scaling", tuple((float(row.ranks), row.efficiency) for row in rows))
-        for name, rows in kinds
-        if len(rows) > 1
-    )
+    points = tuple((float(row.ranks), row.efficiency) for row in results.weak)
+    series = (Series("weak scaling", points),) if len(points) > 1 else ()
     return Lines("Efficiency", "ranks", "samples/s of a rank, as a share of a single rank's", series)
 
 
@@ -60,20 +56,6 @@ def _spans(split: Split) -> tuple[Span, ...]:
             for length, name, tone, shade in lengths
         )
     )
-
-
-def _buckets(results: Results) -> Iterator[Lines]:
-    if results.buckets:
-        kinds = (("median", "median"), ("low", "first quarter"), ("high", "third quarter"))
-        series = tuple(
-            Series(
-                name, tuple((float(n), getattr(b.step, kind) * 1e3) for n, b in enumerate(results.buckets))
-            )
-            for kind, name in kinds
-        )
-        names = tuple(f"{bucket.megabytes:g}" for bucket in results.buckets)
-        title = f"Training step by bucket size, {plural(results.setting.nproc, 'rank')}"
-        yield Lines(title, "bucket_cap_mb", "milliseconds", series, names)
 
 
 def _bandwidth(results: Results) -> Iterator[Lines]:

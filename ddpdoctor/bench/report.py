@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from ddpdoctor import __version__
 from ddpdoctor.bench.results import Results, Split, Spread, limit, plural_cpus
-from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB
 from ddpdoctor.text import ABSENT, duration, number, plural, share, size, table
 
 _Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
@@ -48,16 +47,8 @@ def head(results: Results) -> str:
 def _tables(results: Results) -> Iterator[str]:
     each = plural(results.setting.batch_size, "sample")
     yield f"weak scaling: {each} a rank\n{_table(results.weak, _SCALING)}"
-    total = plural(results.setting.batch_size * results.setting.nproc, "sample")
-    if results.setting.nproc > 1:
-        yield f"strong scaling: {total} in all\n{_table(results.strong, _SCALING)}"
     exposed, other = "averaging that backward does not hide", "waiting for the slowest rank of each step"
     yield f"where a step goes, ms; exposed: {exposed};\nother: {other}\n{_table(results.splits, _SPLITS)}"
-    if results.buckets:
-        yield f"bucket size, {plural(results.setting.nproc, 'rank')}\n{_table(results.buckets, _BUCKETS)}"
-    if results.synced and results.unsynced:
-        both = (("averaging", results.synced), ("no_sync", results.unsynced))
-        yield f"averaging and no_sync, {plural(results.setting.nproc, 'rank')}\n{_table(both, _SYNCING)}"
     if results.collectives:
         yield f"collectives, {plural(results.setting.nproc, 'rank')}\n{_table(results.collectives, _COLLECTIVES)}"
 
@@ -111,18 +102,6 @@ _SPLITS: _Columns = {
         for name in ("data", "forward", "backward", "exposed", "optimizer", "other")
     },
     "step": lambda row: f"{row.total * 1e3:.1f}",
-}
-_BUCKETS: _Columns = {
-    "bucket_cap_mb": lambda row: (
-        f"{row.megabytes:g} MiB" + (" (default)" if row.megabytes == DEFAULT_BUCKET_MB else "")
-    ),
-    **_STEP,
-    "exposed": lambda row: duration(row.exposed),
-}
-_SYNCING: _Columns = {
-    "step with": lambda row: str(row[0]),
-    "step": lambda row: duration(row[1].median),
-    "middle half": lambda row: _half(row[1]),
 }
 _COLLECTIVES: _Columns = {
     "operation": lambda row: str(row.operation),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median, quantiles
 from typing import Any
 
-from ddpdoctor.bench.setting import DEFAULT_BUCKET_MB, Setting
+from ddpdoctor.bench.setting import Setting
 from ddpdoctor.text import duration, plural, share, size
 
 PHASES = ("data", "forward", "backward", "optimizer")
@@ -37,8 +37,6 @@ class Scaling:
     """One number of ranks."""
 
     ranks: int
-    batch_size: int
-    """Of a rank."""
     step: Spread
     """Seconds of the slowest rank of each step."""
     steps: int
@@ -76,15 +74,6 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Bucket:
-    """One value of ``bucket_cap_mb``."""
-
-    megabytes: float
-    step: Spread
-    exposed: float
-
-
-@dataclass(frozen=True)
 class Collective:
     """One operation and size."""
 
@@ -109,13 +98,7 @@ class Results:
     parameters: int
     gradient_bytes: int
     weak: tuple[Scaling, ...]
-    strong: tuple[Scaling, ...]
     splits: tuple[Split, ...]
-    buckets: tuple[Bucket, ...]
-    synced: Spread | None
-    """Seconds of a step with averaging, at the most ranks; None where there is one rank."""
-    unsynced: Spread | None
-    """Seconds of a step under ``no_sync``."""
     collectives: tuple[Collective, ...]
     busy: float = 0.0
     """CPUs that others used before it began."""
@@ -132,46 +115,35 @@ def put_together(
     busy: float,
 ) -> Results:
     """The results from what each rank of each number of ranks wrote."""
-    weak = {ranks: [measurement["weak"] for measurement in each] for ranks, each in measured.items()}
-    strong = {
-        ranks: [measurement.get("strong", measurement["weak"]) for measurement in each]
-        for ranks, each in measured.items()
-    }
-    most = weak[setting.nproc]
-    (first, *_) = measured[setting.nproc]
+    steps = {ranks: [measurement["steps"] for measurement in each] for ranks, each in measured.items()}
+    scaling, most = _scaling(setting, steps), measured[setting.nproc]
     return Results(
         setting=setting,
         cpus=cpus,
         torch=torch,
-        parameters=first["parameters"],
-        gradient_bytes=first["gradient_bytes"],
-        weak=_scaling(weak),
-        strong=_scaling(strong),
-        splits=tuple(map(_split, weak.keys(), weak.values(), _scaling(weak))),
-        buckets=_buckets(measured[setting.nproc], most),
-        synced=_step(most, "synced") if setting.nproc > 1 else None,
-        unsynced=_step(most, "unsynced") if setting.nproc > 1 else None,
-        collectives=_collectives(
-            [measurement.get("collectives", ()) for measurement in measured[setting.nproc]]
-        ),
+        parameters=most[0]["parameters"],
+        gradient_bytes=most[0]["gradient_bytes"],
+        weak=scaling,
+        splits=tuple(map(_split, steps.keys(), steps.values(), scaling)),
+        collectives=_collectives([measurement.get("collectives", ()) for measurement in most]),
         busy=busy,
     )
 
 
-def _scaling(timed: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[Scaling, ...]:
+def _scaling(setting: Setting, timed: Mapping[int, Sequence[Mapping[str, Any]]]) -> tuple[Scaling, ...]:
     scalings: list[Scaling] = []
     for ranks, each in timed.items():
-        step, batch = _step(each, "synced"), each[0]["batch_size"]
-        speed = batch * ranks / step.median
+        step = _step(each)
+        speed = setting.batch_size * ranks / step.median
         alone = scalings[0].samples_per_second / scalings[0].ranks if scalings else speed / ranks
         steps = len(each[0]["synced"])
-        scalings.append(Scaling(ranks, batch, step, steps, speed, speed / alone, speed / alone / ranks))
+        scalings.append(Scaling(ranks, step, steps, speed, speed / alone, speed / alone / ranks))
     return tuple(scalings)
 
 
-def _step(each: Sequence[Mapping[str, Any]], kind: str) -> Spread:
+def _step(each: Sequence[Mapping[str, Any]]) -> Spread:
     """Seconds of a step, each as long as its slowest rank needs."""
-    together = zip(*(rank[kind] for rank in each), strict=True)
+    together = zip(*(rank["synced"] for rank in each), strict=True)
     return Spread.of([max(sum(phases) for phases in ranks) for ranks in together])
 
 
@@ -192,22 +164,6 @@ def _split(ranks: int, each: Sequence[Mapping[str, Any]], scaling: Scaling) -> S
         return replace(split, other=step - split.total)
     parts = {name: part * step / split.total for name, part in asdict(split).items() if name != "ranks"}
     return Split(ranks, **parts)
-
-
-def _buckets(
-    measured: Sequence[Mapping[str, Any]], default: Sequence[Mapping[str, Any]]
-) -> tuple[Bucket, ...]:
-    if "buckets" not in measured[0]:
-        return ()
-    timed = {
-        float(name): [measurement["buckets"][name] for measurement in measured]
-        for name in measured[0]["buckets"]
-    }
-    apart = _phase(default, "unsynced", "backward")
-    return tuple(
-        Bucket(megabytes, _step(each, "synced"), max(0.0, _phase(each, "synced", "backward") - apart))
-        for megabytes, each in sorted({**timed, DEFAULT_BUCKET_MB: default}.items())
-    )
 
 
 def _collectives(each: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Collective, ...]:

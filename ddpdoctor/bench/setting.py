@@ -8,8 +8,6 @@ SETTING = "setting.json"
 """The file, in the benchmark's folder, that holds one."""
 MEASURED = "ddpdoctor.bench.measure"
 """The measurement of the live group that makes it."""
-DEFAULT_BUCKET_MB = 25.0
-"""What DistributedDataParallel takes where nobody says otherwise."""
 HEADS = 4
 """Of the model's attention, among which its width is divided."""
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
@@ -25,15 +23,13 @@ class Setting:
     threads: int = 1
     """Of each rank, for what a CPU computes."""
     batch_size: int = 4
-    """Samples of a rank under weak scaling."""
+    """Samples of a rank, however many there are: weak scaling."""
     context: int = 32
     """Tokens of a sample."""
     width: int = 256
     layers: int = 2
     seconds: float = 3.0
     """That the steps of one row take."""
-    buckets: tuple[float, ...] = (1.0, 5.0, DEFAULT_BUCKET_MB)
-    """In MiB, as ``bucket_cap_mb`` has them."""
     sizes: tuple[int, ...] = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
     """Bytes of the collectives, as nccl-tests count them."""
     collective_seconds: float = 0.3
@@ -45,21 +41,15 @@ class Setting:
         doubled = [1 << power for power in range(self.nproc.bit_length()) if 1 << power <= self.nproc]
         return tuple(dict.fromkeys((*doubled, self.nproc)))
 
-    def strong_batch(self, ranks: int) -> int:
-        """A rank's samples where all ranks together always have as many as the most have under weak scaling."""
-        return max(1, round(self.batch_size * self.nproc / ranks))
-
 
 def default_setting(nproc: int, backend: str, *, quick: bool) -> Setting:
     """A benchmark of about half a minute for two CPUs, or one of a few seconds; larger work for GPUs."""
     if backend == "nccl":
         work = {"batch_size": 32, "context": 256, "width": 1024, "layers": 8}
-        buckets = (5.0, DEFAULT_BUCKET_MB, 100.0)
         sizes = (64 << 10, 1 << 20, 16 << 20, 256 << 20)
-        fast = Setting(nproc, backend, **work, buckets=buckets, sizes=sizes)
+        fast = Setting(nproc, backend, **work, sizes=sizes)
     else:
         fast = Setting(nproc, backend)
     if not quick:
         return fast
-    few = (1.0, DEFAULT_BUCKET_MB)
-    return replace(fast, seconds=0.6, collective_seconds=0.05, buckets=few, sizes=fast.sizes[1:3])
+    return replace(fast, seconds=0.6, collective_seconds=0.05, sizes=fast.sizes[1:3])

@@ -54,29 +54,26 @@ class Timer:
         # without them would return its memory to the system at each step, and look slower for no reason of ours.
         torch.empty(self.gradient_bytes, dtype=torch.uint8)
 
-    def time(self, batch_size: int, bucket_mb: float, *, apart: bool = False) -> dict[str, Any]:
-        """Seconds of every phase of every step.
-
-        Args:
-            apart: time the step without averaging too.
-        """
+    def time(self) -> dict[str, Any]:
+        """Seconds of every phase of every step, with averaging and, where there are several ranks, without."""
         # A single process is one without DDP: that is what more ranks are compared with.
         torch.manual_seed(0)
         bare = _Transformer(self._setting).to(self._device)
-        model = DistributedDataParallel(bare, bucket_cap_mb=bucket_mb) if self._ranks > 1 else bare
-        stepper = _Stepper(model, self._batches(batch_size), self._device)
+        model = DistributedDataParallel(bare) if self._ranks > 1 else bare
+        stepper = _Stepper(model, self._batches(), self._device)
         for _ in range(WARM_UP):
             stepper.step(synced=True)
-        block, blocks = self._block_size(stepper, 2 if apart else 1)
-        timings: dict[str, Any] = {"batch_size": batch_size, "synced": [], "unsynced": []}
+        kinds = ("synced", "unsynced") if self._ranks > 1 else ("synced",)
+        block, blocks = self._block_size(stepper, len(kinds))
+        timings: dict[str, Any] = {"synced": [], "unsynced": []}
         for _ in range(blocks):
-            for kind in ("synced", "unsynced") if apart else ("synced",):
+            for kind in kinds:
                 dist.barrier()
                 timings[kind] += [stepper.step(synced=kind == "synced") for _ in range(block)]
         return timings
 
-    def _batches(self, batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        loader = DataLoader(self._data, batch_size, shuffle=True, drop_last=True)
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        loader = DataLoader(self._data, self._setting.batch_size, shuffle=True, drop_last=True)
         while True:
             yield from loader
 

@@ -14,7 +14,6 @@ from ddpdoctor.cli import option
 class RunFormat(str, Enum):
     """The formats of ``runs``."""
 
-    ONE_LINE = "one-line"
     TABLE = "table"
     JSON = "json"
     HTML = "html"

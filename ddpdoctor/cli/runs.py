@@ -98,8 +98,6 @@ def _write(
         case RunFormat.JSON:
             pairs = zip(summaries, extra or [{}] * len(summaries), strict=True)
             text = json.dumps([{**summary.to_json(), **more} for summary, more in pairs], indent=2) + "\n"
-        case RunFormat.ONE_LINE:
-            text = "".join(map(tables.one_line, summaries))
         case RunFormat.HTML:
             from ddpdoctor.report.html import sections_page
 

@@ -35,23 +35,6 @@ def rows(summaries: Sequence[Summary], names: Sequence[str]) -> list[tuple[str, 
     return [tuple(_COLUMNS[name](summary) for name in names) for summary in summaries]
 
 
-def one_line(summary: Summary) -> str:
-    """A run in one line, fields separated by two spaces."""
-    parts = [
-        _name(summary),
-        _status(summary),
-        plural(summary.ranks, "rank") if summary.ranks is not None else "ranks unknown",
-        f"{_steps(summary)} steps",
-        f"loss {number(summary.last_loss)}",
-        f"eval loss {number(summary.evaluation_loss)}" if summary.evaluation_loss is not None else "",
-        f"{number(summary.samples_per_second)} samples/s",
-        f"speed-up {summary.speed_up:.2f}" if summary.speed_up else "",
-        f"efficiency {share(summary.efficiency)}" if summary.efficiency else "",
-        _duration(summary.seconds),
-    ]
-    return "  ".join(part for part in parts if part) + "\n"
-
-
 def details(run: Run, summary: Summary) -> str:
     lines = [f"{_name(summary)}  {escape(summary.status)}", ""]
     lines += [f"  {name:<10}{text}" for name, text in _facts(run, summary) if text]

@@ -10,7 +10,7 @@ from tests.bench.timed import alone, rank
 
 def results(*ranks, cpus=8.0, busy=0.0, threads=1):
     setting = Setting(max(1, len(ranks)), threads=threads)
-    measured = {1: alone(), 2: list(ranks)} if ranks else {1: [rank(apart=False)]}
+    measured = {1: alone(), 2: list(ranks)} if ranks else {1: alone()}
     return put_together(setting, measured, cpus=cpus, torch="2.13.0", busy=busy)
 
 
@@ -42,9 +42,9 @@ def test_other_parts_of_a_step(phase, expected):
     ranks = [rank(), rank()]
     for one in ranks:
         for kind in ("synced", "unsynced"):
-            one["weak"][kind] = [
+            one["steps"][kind] = [
                 [seconds + 0.020 * (at == phase) for at, seconds in enumerate(step)]
-                for step in one["weak"][kind]
+                for step in one["steps"][kind]
             ]
     assert expected in limit(results(*ranks))
 

@@ -12,10 +12,8 @@ def steps(phases: Sequence[float] = STEP, times: int = 5) -> list[list[float]]:
     return [list(phases)] * times
 
 
-def rank(
-    batch_size: int = 4, *, exposed: float = 0.0, slower: float = 1.0, apart: bool = True
-) -> dict[str, Any]:
-    """One rank's steps under weak scaling.
+def rank(*, exposed: float = 0.0, slower: float = 1.0, apart: bool = True) -> dict[str, Any]:
+    """One rank's steps.
 
     Args:
         exposed: seconds that averaging adds to backward.
@@ -24,14 +22,12 @@ def rank(
     """
     data, forward, backward, optimizer = (value * slower for value in STEP)
     timed = {
-        "batch_size": batch_size,
         "synced": steps((data, forward, backward + exposed, optimizer)),
         "unsynced": steps((data, forward, backward, optimizer)) if apart else [],
     }
-    return {"parameters": 1000, "gradient_bytes": 4000, "weak": timed}
+    return {"parameters": 1000, "gradient_bytes": 4000, "steps": timed}
 
 
-def alone(batch_size: int = 8) -> list[dict[str, Any]]:
-    """One process, with its batch under strong scaling."""
-    strong = {"batch_size": batch_size, "synced": steps([2 * value for value in STEP]), "unsynced": []}
-    return [{**rank(apart=False), "strong": strong}]
+def alone() -> list[dict[str, Any]]:
+    """One process."""
+    return [rank(apart=False)]

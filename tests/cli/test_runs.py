@@ -92,14 +92,6 @@ def test_json(runs, said, command):
     assert last["efficiency"] == pytest.approx(0.6)
 
 
-def test_one_line_each(runs, said):
-    _, out, _ = said("list", "--format", "one-line")
-    assert out.splitlines()[1] == (
-        "20260102-000000-2_ranks  finished  2 ranks  20 steps  loss 0.250  180 samples/s  speed-up 1.80  "
-        "efficiency 90 %  30.0 s"
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -137,7 +129,6 @@ def test_hostile_names_move_no_cursor(tmp_path, said, monkeypatch):
         ["show", "1"],
         ["summary"],
         ["compare", "1", "2"],
-        ["list", "--format", "one-line"],
     ):
         status, out, err = said(*arguments)
         assert status == 0
