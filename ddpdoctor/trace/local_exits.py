@@ -10,7 +10,7 @@ import ast
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 from ddpdoctor.excuses import Excuse
 from ddpdoctor.model import Where
@@ -137,10 +137,10 @@ class _Job:
         self._first = next(iter(recordings.values()))
         self._moments: dict[tuple[object, Where], dict[int, Mapping[str, object]]] = {}
         """What each rank held, by the moment and the line."""
+        around = cache(lambda at: Program.holding(at, self._first.script).around(at))
         for rank, recording in recordings.items():
             for moment, at, numbers in (*_held(recording), *_looked_at(recording, recordings)):
-                where = Program.holding(at, self._first.script).around(at)
-                self._moments.setdefault((moment, where), {})[rank] = numbers
+                self._moments.setdefault((moment, around(at)), {})[rank] = numbers
 
     def _in_function(self, at: Where) -> Iterator[dict[int, Mapping[str, object]]]:
         """What the function around a line held."""

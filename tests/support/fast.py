@@ -21,6 +21,15 @@ SLOW = ("healthy", "packaging", "sick")
 """Folders of tests all of which are slow."""
 ALONE = ("tests/healthy/", "tests/sick/")
 """Where each test runs a script of its own."""
+LONG = (
+    *(
+        "tests/cli/test_check_script.py",
+        "tests/packaging/test_documents.py",
+        "tests/untouched/test_commands.py",
+    ),
+    *("tests/cli/test_bare_machines.py", "tests/cli/test_train.py", "tests/live/test_real_drifts.py"),
+)
+"""Files that take minutes, which begin first."""
 _TESTS = Path(__file__).parents[1]
 _WATCHER = Path(watcher.__file__).parent
 
@@ -32,13 +41,14 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what lies in a folder of slow tests. Workers run slow tests first: fast ones fill all workers to the end.
 
-    Scripts come in any order, which is the same on all workers: those that hang leave the CPU to those that compute.
+    Slow files and scripts come in any order, which is the same on all workers: commands, which compute, run beside
+    scripts, which mostly wait. The last quarter is scripts alone, so no file is begun near the end.
     """
     for item in items:
         if item.path.is_relative_to(_TESTS) and item.path.relative_to(_TESTS).parts[0] in SLOW:
             item.add_marker("slow")
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: (not _is_slow(item), _is_alone(item.nodeid) and _digest(item.nodeid)))
+        items.sort(key=_turn)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
@@ -47,20 +57,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
     class Files(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid if _is_alone(nodeid) else nodeid.partition("::")[0]
+            return _scope(nodeid)
 
     config.option.loadscopereorder = False
     return Files(config, log)
 
 
+def _turn(item: pytest.Item) -> tuple[bool, float]:
+    """What decides when a test runs; equal for the tests of a file, which stay in their order."""
+    scope = _scope(item.nodeid)
+    if not _is_slow(item):
+        return True, 0.0
+    if scope in LONG:
+        return False, -1.0 / (1 + LONG.index(scope))
+    return False, crc32(scope.encode()) / 2**32 * (1.0 if _is_alone(scope) else 0.75)
+
+
+def _scope(nodeid: str) -> str:
+    """What one worker runs: a file; or a test that shares nothing with others of its file."""
+    return nodeid if _is_alone(nodeid) else nodeid.partition("::")[0]
+
+
 def _is_alone(nodeid: str) -> bool:
-    """Whether a test shares nothing with others of its file."""
     return nodeid.startswith(ALONE)
-
-
-def _digest(nodeid: str) -> int:
-    """A number above 0."""
-    return crc32(nodeid.encode()) + 1
 
 
 def _is_slow(item: pytest.Item) -> bool:
