@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -153,9 +154,56 @@ def _read(path: str, _folder: Path, now: tuple[int, int]) -> File | None:
 def parse(path: str, raw: bytes) -> File | None:
     """A file with this content; None where that cannot be parsed."""
     try:
-        return File(path, ast.parse(raw))
+        return File(path, _Matches().visit(ast.parse(raw)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+class _Matches(ast.NodeTransformer):
+    """Makes a ``match`` by values what it stands for, ``if`` and ``elif``; one that takes its subject apart stays."""
+
+    def visit_Match(self, node: ast.Match) -> ast.stmt | list[ast.stmt]:
+        """The first ``if``; what is done in any case, where there is no other."""
+        self.generic_visit(node)
+        tests = [_test(node.subject, it.pattern, it.guard) for it in node.cases]
+        evaluated = sum(not isinstance(it, ast.Constant) for it in tests)
+        if None in tests or (
+            evaluated > 1 and any(isinstance(it, ast.Call) for it in ast.walk(node.subject))
+        ):
+            return node  # its subject would be called once for each case
+        block: list[ast.stmt] = []
+        for case, test in reversed([*zip(node.cases, tests, strict=True)]):
+            at = node if case is node.cases[0] else case.pattern
+            made = ast.If(test, case.body, block)  # type: ignore[arg-type]
+            made.lineno, made.col_offset = at.lineno, at.col_offset
+            made.end_lineno, made.end_col_offset = node.end_lineno, node.end_col_offset
+            block = case.body if isinstance(test, ast.Constant) else [ast.fix_missing_locations(made)]
+        return block
+
+
+def _test(subject: ast.expr, pattern: ast.pattern, guard: ast.expr | None) -> ast.expr | None:
+    """What has to be true for a case; None where it gives names to parts of the subject."""
+    tests: list[ast.expr | None]
+    match pattern:
+        case ast.MatchValue():
+            tests = [ast.Compare(deepcopy(subject), [ast.Eq()], [pattern.value])]
+        case ast.MatchSingleton():
+            constant = ast.copy_location(ast.Constant(pattern.value), pattern)
+            tests = [ast.Compare(deepcopy(subject), [ast.Is()], [constant])]
+        case ast.MatchOr():
+            either = [_test(subject, it, None) for it in pattern.patterns]
+            tests = [None if None in either else ast.BoolOp(ast.Or(), either)]  # type: ignore[arg-type]
+        case ast.MatchAs(pattern=None, name=None):
+            tests = []
+        case _:
+            return None
+    tests += [guard] if guard else []
+    if None in tests:
+        return None
+    if not tests:
+        return ast.copy_location(ast.Constant(value=True), pattern)
+    found = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)  # type: ignore[arg-type]
+    return ast.copy_location(found, pattern)  # type: ignore[type-var]
 
 
 def modules_of(script: str) -> tuple[str, ...]:

@@ -110,6 +110,15 @@ def test_no_line_is_no_call(tmp_path: Path) -> None:
         ("try:\n    g()\nexcept E:\n    if a:\n        f()  # collective", [("a", True)]),
         ("if a:\n    def g():\n        f()  # collective", []),
         ("if a:\n    g()\nf()  # collective", []),
+        ("match a:\n    case 0 | 1:\n        f()  # collective", [("a == 0 or a == 1", True)]),
+        (
+            "match a:\n    case 'b':\n        g()\n    case None:\n        g()\n    case _:\n        f()  # collective",
+            [("a == 'b'", False), ("a is None", False)],
+        ),
+        ("match a:\n    case _ if b:\n        f()  # collective", [("b", True)]),
+        ("match a:\n    case 0:\n        return\nf()  # collective", [("a == 0", False)]),
+        ("match a:\n    case [b, c]:\n        f()  # collective", []),
+        ("match g():\n    case 0:\n        f()\n    case 1:\n        f()  # collective", []),
     ],
 )
 def test_the_conditions_in_front_of_a_line(
