@@ -171,11 +171,7 @@ def _some_have_none(shared: SharedPass) -> bool:
     """Whether some ranks have no batch in a pass, while others compute with theirs what all have to average."""
     counts = _counts(shared)
     with_batches = [rank for rank, count in counts.items() if count]
-    learns = any(
-        forward.grad and shared.passes[rank].covers(forward.time)
-        for rank in with_batches
-        for forward in shared.recordings[rank].forwards
-    )
+    learns = any(map(shared.forwards, with_batches))
     return learns and len(with_batches) < len(counts) and any(map(_communicates, shared.recordings.values()))
 
 

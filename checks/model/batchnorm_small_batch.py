@@ -64,5 +64,4 @@ class BatchnormSmallBatch(Check):
 
 def _normalised(recording: Recording) -> list[Forward]:
     """The forwards that computed statistics of BatchNorm."""
-    forwards = (forward for step in recording.steps for forward in step.forwards)
-    return [forward for forward in forwards if forward.grad and forward.batch_norms and forward.batch]
+    return [it for it in recording.forwards if it.grad and it.batch_norms and it.batch]

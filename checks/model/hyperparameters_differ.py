@@ -152,8 +152,8 @@ def _unequal_metric(group: Group, before: float) -> tuple[SchedulerStep, dict[in
 def _is_settled(group: Group, called: SchedulerStep) -> bool:
     """Whether ranks exchange something before the next training step: then one may send its rate to all."""
     recording = next(iter(group.values()))
-    forwards = [forward.time for forward in recording.forwards if forward.grad]
-    following = min((time for time in forwards if time > called.time), default=math.inf)
+    times = (it.time for it in recording.forwards if recording.learns(it))
+    following = min((time for time in times if time > called.time), default=math.inf)
     return any(
         called.time < call.time < following and not call.operation.endswith("barrier")
         for call in recording.collectives

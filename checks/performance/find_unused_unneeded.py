@@ -94,7 +94,6 @@ def _left_out(recording: Recording, wrapper: Wrapper) -> bool:
     """Whether an update came without the gradient of a parameter, in whatever step."""
     return any(
         gradient is None and key in wrapper.trained
-        for step in recording.steps
-        for update in step.optimizer_steps
+        for update in recording.updates
         for key, gradient in (update.gradients or {}).items()
     )

@@ -42,7 +42,7 @@ class Project:
         self.texts = texts or {}
         self.scripts: tuple[Path, ...] = ()
         self._sources: dict[Path, Source] = {}
-        self._programs: dict[Path, Program] = {}
+        self._programs: dict[str, Program] = {}
 
     def learn(self, trace: Trace) -> None:
         """Learn from a run with which files its ranks were started."""
@@ -68,13 +68,18 @@ class Project:
             self._sources[path] = Source(path, self, self._program_of(path), self.texts.get(path))
         return self._sources[path]
 
+    def name(self, path: Path) -> str:
+        """How a program of it names a file: as the checks do, which have read the same program."""
+        is_below = self.folder == Path.cwd() and path.is_relative_to(self.folder)
+        return str(path.relative_to(self.folder) if is_below else path)
+
     def _program_of(self, path: Path) -> Program:
         """The program of the script that a file is part of; what the file itself imports where it is part of none."""
-        texts = {str(changed): raw for changed, raw in self.texts.items()}
-        for script in (*self.scripts, path):
+        texts = {self.name(changed): raw for changed, raw in self.texts.items()}
+        for script in map(self.name, (*self.scripts, path)):
             if script not in self._programs:
-                self._programs[script] = Program(str(script), texts=texts)
-            if str(path) in self._programs[script].files:
+                self._programs[script] = Program(script, texts=texts) if texts else Program.of(script)
+            if self.name(path) in self._programs[script].files:
                 break
         return self._programs[script]
 

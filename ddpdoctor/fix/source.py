@@ -40,7 +40,7 @@ class Nodes(Text):
     def __init__(self, path: Path, project: Project, program: Program, raw: bytes | None = None) -> None:
         super().__init__(path, raw)
         self.project, self.program = project, program
-        file = program.files.get(str(path))
+        file = program.files.get(project.name(path))
         if file is None:
             raise CannotPatch(f"{path.name} has syntax that Python {_VERSION} does not know")
         self.file = file

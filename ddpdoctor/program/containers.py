@@ -166,26 +166,39 @@ class Containers(Calls):
                 found.append(end.at(node.args[key]))
         return found
 
+    def gone_over(self, iterated: Point, path: Sequence[int]) -> Iterator[tuple[Point, Sequence[int]]]:
+        """What ``enumerate``, ``zip`` and progress bars go over, and the position of a variable in its elements."""
+        is_itself = True
+        for end in self.ends(iterated):
+            node = end.node
+            names = self.called(end) if isinstance(node, ast.Call) and node.args else ()
+            if not isinstance(node, ast.Call) or not names:
+                continue
+            inner, rest = node.args[:1], path[1:]
+            if "builtins.enumerate" in names:
+                inner = inner if path[:1] == (1,) else []
+            elif "builtins.zip" in names:
+                inner = node.args[path[0] : path[0] + 1] if path else []
+            elif self._stands_for_arguments(end, node):
+                rest = path
+            else:
+                continue
+            is_itself = False
+            for it in inner:
+                yield from self.gone_over(end.at(it), rest)
+        if is_itself:
+            yield iterated, path
+
     def turns(self, iterated: Point, path: Sequence[int]) -> list[Point]:
         """What a loop's variable is, where containers hold it; ``path`` is its position in the tuple of a turn."""
         found: list[Point] = []
-        for end in self.ends(iterated):
-            node = end.node
-            names = self.called(end) if isinstance(node, ast.Call) else ()
-            method = (
-                node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
-            )
-            if isinstance(node, ast.Call) and "builtins.enumerate" in names:
-                found += self.turns(end.at(node.args[0]), path[1:]) if path[:1] == (1,) and node.args else []
-            elif isinstance(node, ast.Call) and "builtins.zip" in names:
-                inner = node.args[path[0]] if path and path[0] < len(node.args) else None
-                found += self.turns(end.at(inner), path[1:]) if inner is not None else []
-            elif method is not None and method.attr == "items":
-                held = [it for _, it in self.contents(end.at(method.value))] if path[:1] == (1,) else []
-                found += self.elements(held, path[1:])
-            elif isinstance(node, ast.Call) and names and self._stands_for_arguments(end, node) and node.args:
-                found += self.turns(end.at(node.args[0]), path)
-        return found or self.elements([it for _, it in self.contents(iterated)], path)
+        for over, rest in self.gone_over(iterated, path):
+            for end in self.ends(over) if rest[:1] == (1,) else ():
+                match end.node:
+                    case ast.Call(func=ast.Attribute(attr="items", value=held)):
+                        found += self.elements([it for _, it in self.contents(end.at(held))], rest[1:])
+            found = found or self.elements([it for _, it in self.contents(over)], rest)
+        return found
 
 
 def _constant(key: ast.expr) -> object:

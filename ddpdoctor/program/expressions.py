@@ -121,18 +121,8 @@ class Expression:
         for end in self.program.flow.ends(self.point):
             definition = end.node
             if isinstance(definition, Definition) and definition.how is How.ITERATED and definition.value:
-                over, path = definition.value, definition.path
-                while isinstance(over, ast.Call) and getattr(over.func, "id", "") in (
-                    "zip",
-                    "enumerate",
-                    "tqdm",
-                ):
-                    position = path[0] if over.func.id == "zip" and path else 0  # type: ignore[attr-defined]
-                    over, path = (
-                        over.args[min(position, len(over.args) - 1)] if over.args else over.func,
-                        path[1:],
-                    )
-                return self._at(end.at(over))
+                over = self.program.flow.gone_over(end.at(definition.value), definition.path)
+                return next((self._at(it) for point, _ in over for it in self.program.flow.ends(point)), None)
         return None
 
     @property

@@ -48,6 +48,11 @@ class Where:
         file = below_libraries(self.file)
         return file if self.line is None else f"{file}:{self.line}"
 
+    @property
+    def place(self) -> tuple[str, int | None]:
+        """Its line alone, so that a call and the frame of a traceback compare equal."""
+        return self.file, self.line
+
 
 @dataclass(frozen=True, eq=False)
 class Site(Where):

@@ -50,7 +50,7 @@ class EvaluationResults:
             for it in recording.evaluation_forwards
             if windows[rank][0] <= it.time < windows[rank][1]
         )
-        learns = _lines(it.at for it in first.forwards if it.grad)
+        learns = _lines(it.at for it in first.forwards if first.learns(it))
         trains = _lines(it.at for it in first.training_passes)
         at = next((it.at for it in first.loaders if it.index == loader), None)
         is_one_of_several = any(it.at == at for it in first.loaders if it.index != loader)
@@ -112,9 +112,9 @@ class EvaluationResults:
             or self._name(value) in self._exchanged
         ):
             return False
-        made = {(part.where.file, part.where.line) for part in parts if part.called & LOADERS}
+        made = {part.where.place for part in parts if part.called & LOADERS}
         if made and self.loader:
-            return (self.loader.file, self.loader.line) in made
+            return self.loader.place in made
         return None if self.is_shared else True
 
     def _is_in_evaluation(self, part: Expression) -> bool:

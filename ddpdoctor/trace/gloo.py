@@ -19,7 +19,6 @@ from typing import TypeAlias
 
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Parameter, Wrapper
 from ddpdoctor.trace import RankTrace, Trace
-from ddpdoctor.trace.instances import line_of
 from ddpdoctor.trace.loop_exits import begun
 from ddpdoctor.trace.recording import Recording
 
@@ -67,7 +66,7 @@ def _aborted_call(rank: RankTrace, trace: Trace) -> _Call | None:
         if any(_overflow(rank.rank, world_size, size, other) == sizes for other in sent)
     }
     lines = {
-        (line_of(call.at), call.operation if isinstance(call, Collective) else ""): call
+        (call.at and call.at.place, call.operation if isinstance(call, Collective) else ""): call
         for call, size in known
         if size in fitting
     }
@@ -87,7 +86,8 @@ def _has_gone_on(call: _Call, recording: Recording) -> bool:
         return True
     acts: tuple[Forward | Backward | Collective, ...]
     acts = (*recording.forwards, *recording.backwards, *recording.collectives)
-    return any(act.time > call.time and line_of(act.at) != line_of(call.at) for act in acts)
+    place = call.at and call.at.place
+    return any(act.time > call.time and (act.at and act.at.place) != place for act in acts)
 
 
 def _all_reduces(recording: Recording) -> Iterator[tuple[_Call, Size]]:
@@ -189,7 +189,7 @@ def _lost_at_the_end(rank: RankTrace, left: Sequence[Recording]) -> bool:
         begun(recording) == begun(victim)
         and issued(recording) == issued(victim)
         and (last := _last_line(recording)) is not None
-        and last == line_of(victim.raised.at)
+        and last == (victim.raised.at and victim.raised.at.place)
         for recording in left
     )
 
@@ -203,4 +203,4 @@ def _last_line(recording: Recording) -> tuple[str, int | None] | None:
     """The line of the last thing that the rank did together with the others."""
     done: list[Backward | Collective] = [backward for backward in recording.backwards if backward.reduced]
     done += [call for call in recording.collectives if call.group is None]
-    return line_of(max(done, key=lambda event: event.time).at) if done else None
+    return at.place if done and (at := max(done, key=lambda event: event.time).at) else None

@@ -60,11 +60,6 @@ def by_key(instances: Iterable[tuple[int, _T]], key: Callable[[_T], Hashable]) -
     return list(groups.values())
 
 
-def line_of(at: Where | None) -> tuple[str, int | None] | None:
-    """A line without its function and column, so that a call and the frame of a traceback compare equal."""
-    return (at.file, at.line) if at else None
-
-
 def by_line(instances: Iterable[tuple[int, _P]]) -> list[dict[int, _P]]:
     """Instances by the line of the script, in order: of each line, the first on every rank that came there."""
     return by_key(instances, lambda instance: instance.at)

@@ -85,9 +85,8 @@ def _began_unequal(recordings: Mapping[int, Recording]) -> bool:
 
 def _communicates_while_it_trains(recording: Recording) -> bool:
     times: dict[int, list[float]] = {}
-    for step in recording.steps:
-        for update in step.optimizer_steps:
-            times.setdefault(update.optimizer, []).append(update.time)
+    for update in recording.updates:
+        times.setdefault(update.optimizer, []).append(update.time)
     spans = [(min(time), max(time)) for time in times.values()]
     return any(first < call.time < last for call in recording.collectives for first, last in spans)
 
@@ -135,14 +134,9 @@ def _outside_wrapped_training(recording: Recording) -> set[int]:
     if not recording.wrappers:
         return set()
     forwards = [forward.time for step in recording.steps for forward in step.forwards if forward.grad]
-    begins: dict[int, float] = {}
-    ends: dict[int, float] = {}
-    for step in recording.steps:
-        for update in step.optimizer_steps:
-            begins.setdefault(update.optimizer, step.time)
-            ends[update.optimizer] = update.time
+    begins = {it.optimizer: step.time for step in reversed(recording.steps) for it in step.optimizer_steps}
     # Those of steps that were not told in full, too.
-    ends |= {update.optimizer: update.time for update in recording.events(OptimizerStep)}
+    ends = {it.optimizer: it.time for it in (*recording.updates, *recording.events(OptimizerStep))}
     return {
         optimizer
         for optimizer, begin in begins.items()

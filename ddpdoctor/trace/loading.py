@@ -134,8 +134,8 @@ class SharedPass:
 
     def forwards(self, rank: int) -> list[Forward]:
         """The forwards that learn, inside this pass of a rank, as far as they were written down."""
-        forwards = (forward for step in self.recordings[rank].steps for forward in step.forwards)
-        return [forward for forward in forwards if forward.grad and self.passes[rank].covers(forward.time)]
+        recording, pass_ = self.recordings[rank], self.passes[rank]
+        return [it for it in recording.forwards if recording.learns(it) and pass_.covers(it.time)]
 
     @property
     def takes_own_parts(self) -> bool:

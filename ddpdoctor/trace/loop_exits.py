@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 
 from ddpdoctor.blame.causes import LeftBackwardOut, LeftLoop, LeftStepsOut
 from ddpdoctor.model import Where
@@ -174,7 +175,7 @@ def skippers(
 def _is_amid_step(recording: Recording, backward: Where | None, place: Where | None) -> bool:
     """Whether it stands ahead of the backward of a step that it has begun, as in a collective of its own."""
     begun = recording.trailing.forwards if recording.trailing else ()
-    forwards = [forward for forward in begun if forward.grad]
+    forwards = [*filter(recording.learns, begun)]
     done = max((backward.time for backward in recording.backwards), default=-math.inf)
     if not forwards or forwards[-1].time < done or backward is None:
         return False
@@ -188,14 +189,8 @@ def _is_amid_step(recording: Recording, backward: Where | None, place: Where | N
 
 def _skipped_step(recording: Recording) -> TrainingStep | None:
     """The first step with a forward more than backwards, behind which the rank went on."""
-    return next(
-        (
-            step
-            for step in recording.all_steps
-            if sum(forward.grad for forward in step.forwards) > len(step.backwards)
-        ),
-        None,
-    )
+    steps = recording.all_steps
+    return next((it for it in steps if sum(map(recording.learns, it.forwards)) > len(it.backwards)), None)
 
 
 def _skipped_at(recording: Recording) -> Where | None:
@@ -208,7 +203,7 @@ def _skipped_at(recording: Recording) -> Where | None:
 
 def training_forwards(recording: Recording) -> list[Forward]:
     """Those that went through the wrapper with autograd."""
-    return [forward for forward in recording.forwards if forward.grad and not forward.around]
+    return [forward for forward in recording.forwards if recording.learns(forward) and not forward.around]
 
 
 def begun(recording: Recording) -> int:
@@ -224,7 +219,7 @@ def steps_of(recording: Recording) -> int:
 def is_in_a_step(recording: Recording) -> bool:
     """Whether it has begun a training step that it did not end."""
     forwards = recording.trailing.forwards if recording.trailing else ()
-    return any(forward.grad for forward in forwards) or _raised_in_backward(recording)
+    return any(map(recording.learns, forwards)) or _raised_in_backward(recording)
 
 
 def _raised_in_backward(recording: Recording) -> bool:
@@ -232,7 +227,7 @@ def _raised_in_backward(recording: Recording) -> bool:
     is_late = recording.step_count > len(recording.steps)
     at = recording.raised.at if recording.raised and is_late else None
     last = recording.backwards[-1].at if recording.backwards else None
-    return at is not None and last is not None and (at.file, at.line) == (last.file, last.line)
+    return at is not None and last is not None and at.place == last.place
 
 
 def _left_out(recordings: Mapping[int, Recording], rank: int) -> int:
@@ -246,10 +241,11 @@ def _left_out(recordings: Mapping[int, Recording], rank: int) -> int:
 
 
 def _left_out_at(recording: Recording) -> Where | None:
-    """The branch by which it goes past the forward, where there is one only; else the loop."""
-    last = last_pass(recording)
-    loop, forwards = last.at if last else None, training_forwards(recording)
-    return loops_of(recording, loop).skip_branch(loop, forwards[0].at if forwards else None) or loop
+    """The branch by which it goes past the forward or the backward, where there is one only; else the loop."""
+    loop, forwards, backwards = _loop(recording), training_forwards(recording), recording.backwards
+    ways = [loop, *(it.at for it in forwards[:1]), *(it.at for it in backwards[:1])]
+    branches = (loops_of(recording, loop).skip_branch(*way) for way in pairwise(ways))
+    return next(filter(None, branches), loop)
 
 
 def last_pass(recording: Recording) -> Pass | None:
@@ -259,11 +255,8 @@ def last_pass(recording: Recording) -> Pass | None:
 
 def training_passes(recording: Recording) -> list[Pass]:
     """Those in which an optimizer stepped, and one in which the first step was begun."""
-    begun = (
-        [forward.time for forward in recording.trailing.forwards if forward.grad]
-        if recording.trailing
-        else []
-    )
+    forwards = recording.trailing.forwards if recording.trailing else ()
+    begun = [forward.time for forward in forwards if recording.learns(forward)]
     return [pass_ for pass_ in recording.passes if pass_.training or any(map(pass_.covers, begun))]
 
 
@@ -295,10 +288,8 @@ def _loop(recording: Recording) -> Where | None:
 
 def _place_since(recording: Recording) -> Where | None:
     """Where a rank that has left its loop was last."""
-    if recording.raised is not None:
-        return recording.raised.at
-    destroyed = recording.group_events("destroy")
-    event = open_call(recording) or (destroyed[0] if destroyed else recording.exit)
+    ended = next(iter(recording.group_events("destroy")), recording.exit)
+    event = recording.raised or open_call(recording) or ended
     return event.at if event else None
 
 

@@ -70,7 +70,7 @@ class _Search:
         for recording in recordings.values():
             places = [it.at for it in recording.collectives]
             places += [*(it.at for it in recording.saves), *(it.at for it in recording.loads)]
-            self._told |= {(at.file, at.line) for at in places if at is not None}
+            self._told |= {at.place for at in places if at is not None}
         self._has_workers = any(
             recording.children or any(loader.workers for loader in recording.loaders)
             for recording in recordings.values()
@@ -118,7 +118,7 @@ class _Search:
     def _is_told(self, where: Where) -> bool:
         """Whether an event tells of a line, or of one that calls its function, which only handed on."""
         places = [where, *self._program.callers(where)]
-        return any((place.file, place.line) in self._told for place in places)
+        return any(place.place in self._told for place in places)
 
     def _was_entered(self, file: File, where: Where) -> bool:
         return (file.path, name_of_scope(file.function_at(where.line))) in self._functions

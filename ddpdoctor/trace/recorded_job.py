@@ -249,13 +249,9 @@ def _fewest(row: Row) -> tuple[int, ...]:
 def _forward_at(where: Where | None, recording: Recording) -> tuple[str, bool]:
     """Which wrapper's forward a line calls, and whether it learns, as that line did before."""
     known = (*recording.forwards, *recording.evaluation_forwards)
-    here = [
-        forward
-        for forward in known
-        if where and forward.at and (forward.at.file, forward.at.line) == (where.file, where.line)
-    ]
+    here = [forward for forward in known if where and forward.at and forward.at.place == where.place]
     if here:
-        return str(here[-1].wrapper), here[-1].grad
+        return str(here[-1].wrapper), recording.learns(here[-1])
     return (str(known[-1].wrapper), False) if known else ("0", True)
 
 

@@ -5,6 +5,7 @@ Times are seconds on CLOCK_MONOTONIC, which all processes of one host share.
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -178,8 +179,23 @@ class Recording:
 
     @cached_property
     def evaluation_forwards(self) -> tuple[Forward, ...]:
-        """Forwards without autograd, inside training steps that were written down and outside; not every one."""
-        return tuple(forward for forward in self.events(Forward) if not forward.grad)
+        """Forwards that only evaluate, inside training steps that were written down and outside; not every one."""
+        return tuple(forward for forward in self.events(Forward) if not self.learns(forward))
+
+    def learns(self, forward: Forward) -> bool:
+        """Whether a forward may lead to a backward: autograd is on, and its line does not only evaluate."""
+        return forward.grad and (forward.at is None or forward.at.place not in self._evaluating)
+
+    @cached_property
+    def _evaluating(self) -> frozenset[tuple[str, int | None]]:
+        """Lines whose forwards are all in eval mode, none the last one ahead of a backward, of a model that trains in
+        train mode."""
+        forwards = [it for it in self.forwards if it.grad and it.at]
+        times = [it.time for it in forwards]
+        led = [forwards[bisect(times, it.time) - 1] for it in self.backwards if times and it.time > times[0]]
+        trained = {it.at.place for it in (*led, *(it for it in forwards if it.training)) if it.at}
+        is_sure = any(it.training for it in led)
+        return frozenset(it.at.place for it in forwards if is_sure and it.at) - trained
 
     @property
     def training_passes(self) -> tuple[Pass, ...]:

@@ -18,7 +18,6 @@ from ddpdoctor.recorder.operations import OPERATIONS
 from ddpdoctor.text import by_state
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.gloo import aborted_calls
-from ddpdoctor.trace.instances import line_of
 from ddpdoctor.trace.lines import decision, guarded_call, is_for_some_ranks
 from ddpdoctor.trace.loop_exits import loops_of
 from ddpdoctor.trace.recording import Recording
@@ -262,11 +261,11 @@ def _alone_in_a_step(recordings: Mapping[int, Recording], aborted: Row) -> Row |
     calls = {rank: point.at for rank, point in row.items() if point.kind == "collective" and point.at}
     backward = next((point.at for point in row.values() if point.kind == "backward"), None)
     others = [recording for rank, recording in recordings.items() if rank not in calls]
-    called = {line_of(call.at) for other in others for call in other.collectives}
+    called = {call.at and call.at.place for other in others for call in other.collectives}
     if not calls or backward is None:
         return None
     loops = loops_of(next(iter(recordings.values())), backward)
-    alone = all(line_of(at) not in called and loops.is_repeated_with(backward, at) for at in calls.values())
+    alone = all(at.place not in called and loops.is_repeated_with(backward, at) for at in calls.values())
     return row if alone else None
 
 
@@ -276,7 +275,7 @@ def _end_of(recording: Recording) -> SequencePoint | None:
     raised = recording.raised
     at = next((call.at for call in calls if not call.ended), raised.at if raised else None)
     known: list[Collective | Backward] = [*calls, *recording.backwards]
-    last = next((event for event in reversed(known) if at and line_of(event.at) == line_of(at)), None)
+    last = next((event for event in reversed(known) if at and event.at and event.at.place == at.place), None)
     return _again(last, recording) if last else None
 
 
@@ -292,7 +291,7 @@ def _broadcasts(recording: Recording) -> Iterator[SequencePoint]:
             continue
         if sends[forward.wrapper]:
             yield SequencePoint(
-                "forward", str(forward.wrapper), forward.at, forward.time, learns=forward.grad
+                "forward", str(forward.wrapper), forward.at, forward.time, learns=recording.learns(forward)
             )
         # DDP.require_forward_param_sync.
         sends[forward.wrapper] = forward.grad and forward.synced
@@ -321,7 +320,7 @@ def _under_way(recording: Recording) -> Iterator[SequencePoint]:
     begun = max(forward.time for forward in last.forwards)
     times = [*(backward.time for backward in last.backwards), *(call.time for call in recording.collectives)]
     known = [backward.at for step in recording.steps for backward in step.backwards]
-    if last.forwards[-1].grad and known and max(times, default=0.0) < begun:
+    if recording.learns(last.forwards[-1]) and known and max(times, default=0.0) < begun:
         yield SequencePoint("backward", "", known[-1], begun)
 
 

@@ -308,8 +308,7 @@ def _equal_again(group: Group, update: Update) -> bool:
     met = [
         {
             tuple(taken.before[key] for key in keys)
-            for step in recording.steps
-            for taken in step.optimizer_steps
+            for taken in recording.updates
             if taken.before and taken.before.keys() >= set(keys) and taken.time > update.taken[rank].time
             if any_optimizer or taken.optimizer == update.taken[rank].optimizer
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -172,17 +172,19 @@ def _is_parameter(unreached: UnreachedLines, tensor: Expression) -> bool:
     if isinstance(node, ast.Attribute) and node.attr == "data":
         return _is_parameter(unreached, tensor.inner(node.value))
     if (over := tensor.turns_of) is not None:
-        return over.method in _ALL and over.owner is not None and _is_trained(over.owner)
+        return _goes_over(over, _ALL)
     if not isinstance(node, ast.Attribute):
         return False
     owner = tensor.inner(node.value)
-    over = owner.turns_of if node.attr in _OF_LAYERS else None
-    of_layer = (
-        over is not None and over.method in _LAYERS and over.owner is not None and _is_trained(over.owner)
+    of_layer = node.attr in _OF_LAYERS and (
+        _goes_over(owner.turns_of, _LAYERS) or any(it.startswith("torch.nn.") for it in owner.classes)
     )
-    of_layer |= node.attr in _OF_LAYERS and any(it.startswith("torch.nn.") for it in owner.classes)
     is_own = any("torch.nn.Parameter" in it.called for it in tensor.values if it is not None)
     return of_layer or is_own or (not unreached.broadcasts_buffers and node.attr in owner.buffers)
+
+
+def _goes_over(over: Expression | None, methods: Collection[str]) -> bool:
+    return over is not None and over.method in methods and over.owner is not None and _is_trained(over.owner)
 
 
 def _is_trained(module: Expression) -> bool:

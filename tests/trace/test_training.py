@@ -1,9 +1,11 @@
 """Training steps, put together from events."""
 
+from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Backward, Collective, DetailedStep, Forward, Progress
 from ddpdoctor.recorder.events.updates import OptimizerStep, SchedulerStep
 from ddpdoctor.trace.data import steps_of
 from ddpdoctor.trace.record import Record
+from ddpdoctor.trace.recording import recording_of
 
 
 def forward(time):
@@ -44,3 +46,30 @@ def test_a_collective_that_did_not_end_belongs_to_no_step():
     stuck = Collective(1.2, None, "barrier", ended=False)
     (step,), _, _ = steps_of(Record.made(forward(1.0), stuck, OptimizerStep(0, 1.5, None)))
     assert step.collectives == ()
+
+
+def learning(*marks: str) -> list[str]:
+    """Which forwards learn, of a sequence of forwards, backwards (``b``) and updates (``u``). A forward is written as
+    its line, in upper case in train mode."""
+    events: list[object] = []
+    for time, mark in enumerate(marks, 1):
+        if mark == "b":
+            events.append(Backward(float(time), None))
+        elif mark == "u":
+            events.append(OptimizerStep(0, float(time), None))
+        else:
+            at = Where("train.py", ord(mark.upper()))
+            events.append(Forward(float(time), at, 0, training=mark.isupper()))
+    recording = recording_of(Record.made(*events))
+    return [chr(it.at.line) for it in recording.forwards if recording.learns(it)]
+
+
+def test_what_evaluates_with_autograd_learns_nothing():
+    assert learning("T", "b", "u", "e", "e", "T", "b", "u") == ["T", "T"]
+    # A loss of two forwards, and a model that is trained in eval mode.
+    assert learning("S", "T", "b", "u") == ["S", "T"]
+    assert learning("s", "t", "b", "u", "s", "t", "b", "u") == ["S", "T", "S", "T"]
+    # One part of the training is in eval mode.
+    assert learning("T", "b", "d", "b", "u") == ["T", "D"]
+    # Nobody knows yet.
+    assert learning("e", "e") == ["E", "E"]

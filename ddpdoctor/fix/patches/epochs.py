@@ -14,7 +14,6 @@ from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.model import Where
 from ddpdoctor.program.files import FUNCTIONS, LOOPS
-from ddpdoctor.trace.instances import line_of
 
 _DEPTH = 3
 """Functions between the loop over a loader and the loop over epochs."""
@@ -280,7 +279,7 @@ def loops_over(case: Case, loader: Where | None) -> list[tuple[Source, Node]]:
     for recording in case.trace.recorded.values():
         for pass_ in recording.training_passes:
             made = recording.loader(pass_.loader)
-            if made and pass_.at and loader and line_of(made.at) == line_of(loader):
+            if made and made.at and pass_.at and loader and made.at.place == loader.place:
                 places[Where(pass_.at.file, pass_.at.line, pass_.at.function)] = None
     loops = []
     for place in places:
