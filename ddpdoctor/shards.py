@@ -35,37 +35,6 @@ def predict_stall(batches: Mapping[int, int]) -> Stall | None:
 
 
 @dataclass(frozen=True)
-class Cover:
-    """How the shards of one pass cover the dataset."""
-
-    padding: int
-    """Repeats that make the shards equally long: fewer than there are ranks."""
-    repeated: tuple[int, ...]
-    """Samples drawn more than once, in all."""
-    surplus: int
-    """Draws beyond the first of each sample."""
-    missing: tuple[int, ...]
-    """Samples that nobody drew."""
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether ranks share samples beyond padding."""
-        return self.surplus > self.padding
-
-
-def cover(shards: Mapping[int, Sequence[int]], samples: int) -> Cover:
-    """Compare the shards of all ranks with a dataset of ``samples`` samples."""
-    drawn = Counter(index for shard in shards.values() for index in shard)
-    repeated = tuple(sorted(index for index, count in drawn.items() if count > 1))
-    return Cover(
-        padding=-samples % len(shards),
-        repeated=repeated,
-        surplus=sum(drawn.values()) - len(drawn),
-        missing=tuple(index for index in range(samples) if index not in drawn),
-    )
-
-
-@dataclass(frozen=True)
 class Overlap:
     """Samples that ranks share although one dataset was divided among them."""
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.shards import cover, overlap, predict_stall, shared_by_chance
+from ddpdoctor.shards import overlap, predict_stall, shared_by_chance
 
 
 def test_the_rank_with_fewer_batches_is_waited_for():
@@ -16,15 +16,6 @@ def test_the_rank_with_fewer_batches_is_waited_for():
 def test_equal_counts_do_not_stall():
     assert predict_stall({0: 4, 1: 4}) is None
     assert predict_stall({}) is None
-
-
-@given(st.integers(1, 9), st.integers(1, 50), st.randoms(use_true_random=False))
-def test_a_padded_division_of_any_order_covers_and_does_not_overlap(ranks, samples, random):
-    order = random.sample(range(samples), samples)
-    padded = [order[i % samples] for i in range(-(-samples // ranks) * ranks)]
-    found = cover({rank: padded[rank::ranks] for rank in range(ranks)}, samples)
-    assert not found.missing
-    assert not found.overlaps
 
 
 @given(st.integers(2, 40), st.integers(1, 120), st.data())

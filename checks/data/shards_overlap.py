@@ -1,14 +1,12 @@
 from collections.abc import Hashable, Iterable, Mapping
 
-from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, Passed
-from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.shards import Cover, Overlap, cover, overlap, shared_by_chance
+from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed
+from ddpdoctor.shards import Overlap, overlap, shared_by_chance
 from ddpdoctor.text import listing, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, shown_at
 from ddpdoctor.trace.dataset_draws import OrderDraw, draw_before_cut, lag, order_of_each_rank, shared_seed
 from ddpdoctor.trace.loading import SharedPass, by_loader, groups, training_rounds
 
-PASSES = {"epoch_0": "epoch 0", "epoch_1": "epoch 1"}
 SHOWN = 8
 _EPOCHS_DIFFER = "their samplers are in different epochs"
 
@@ -50,22 +48,7 @@ class ShardsOverlap(Check):
 
     code = "DD104"
     title = "ranks draw different samples"
-    measurements = ("sampler",)
     explained_by = ("DD101", "DD105", "DD107", "DD111")
-
-    def examine_group(self, ranks: GroupRecord) -> Judgement:
-        values = ranks.values("sampler")
-        self.require(len(values) != 1, "needs at least two ranks")
-        samples = values[0]["samples"]
-        for key, name in PASSES.items():
-            shards = {rank: value[key] for rank, value in values.items()}
-            covered = cover(shards, samples)
-            if covered.overlaps or covered.missing:
-                return self._overlap(covered, name, samples, tuple(shards))
-        return Passed(
-            f"DistributedSampler divides {samples} samples among {len(values)} ranks, "
-            f"{covered.surplus} repeated as padding"
-        )
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
@@ -147,21 +130,6 @@ class ShardsOverlap(Check):
             ranks=tuple(members),
             where=draw.where,
             evidence=(f"no seed of {draw.stream} that all ranks share", *shown_at("trained", trained)),
-        )
-
-    def _overlap(self, cover: Cover, name: str, samples: int, ranks: tuple[int, ...]) -> Finding:
-        return self.fail(
-            f"DistributedSampler repeats {plural(cover.surplus, 'sample')} and leaves out "
-            f"{len(cover.missing)} of {samples} in {name}",
-            why=f"Shards of {samples} samples for {len(ranks)} ranks need {cover.padding} repeated as "
-            "padding. More means that the ranks do not divide one common order.",
-            fix=REINSTALL_TORCH,
-            ranks=ranks,
-            evidence=[
-                f"{what}: {_some(indices)}"
-                for what, indices in (("drawn more than once", cover.repeated), ("not drawn", cover.missing))
-                if indices
-            ],
         )
 
 

@@ -28,7 +28,7 @@ _FEW = 8
 _TYPE = re.compile(r" <(?:list\[([^\]]*)\]|str)>")
 TOPICS = {
     "What to run": (
-        "words subjects module nproc backend rehearse rehearse_hosts world_size ranks trace "
+        "words subjects module nproc backend rehearse rehearse_hosts world_size trace "
         "flight_recorder checkpoint_dir"
     ),
     "How long": "budget batches full time_limit hang_after on_hang timeout quick",

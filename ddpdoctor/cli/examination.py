@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -12,17 +12,10 @@ from pathlib import Path
 from ddpdoctor.check import Check
 from ddpdoctor.cli.hosts import Hosts, facts_by_rank
 from ddpdoctor.cli.judging import Judging
+from ddpdoctor.cli.option import LONGEST
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder, hold
 from ddpdoctor.cli.running_script import RunningScript, how_long
-from ddpdoctor.cli.second_run import (
-    LEAST_SECONDS,
-    NOT_CONFIRMED,
-    WHY,
-    as_information,
-    may_come_from_cuts,
-    without_cuts,
-)
 from ddpdoctor.files import first_written
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.group_run import GroupRun
@@ -32,12 +25,52 @@ from ddpdoctor.job.job_folder import read_job
 from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.job.several_hosts import read_hosts
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_launch
-from ddpdoctor.judge import Verdict, skip_all
+from ddpdoctor.judge import Verdict, judge, skip_all
 from ddpdoctor.launch import UNNUMBERED
-from ddpdoctor.model import Evidence, Report, Source
+from ddpdoctor.model import Evidence, Level, Report, Source
 from ddpdoctor.nodes.meeting import wait_for_name
 from ddpdoctor.progress import Progress
+from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
+
+LEAST_SECONDS = 10.0
+"""For which no second run is begun."""
+WHY = "passes over DataLoaders were cut short before"
+NOT_CONFIRMED = f"not confirmed: {WHY}; --full runs everything"
+
+
+def may_come_from_cuts(trace: Trace, checks: Iterable[Check]) -> bool:
+    """Whether the job broke after a cut, or something was found where a pass was cut on some ranks only."""
+    jobs = [job for job in (trace, *trace.before) if job.shortened and job.shortened.passes]
+    if any(job.broken and not job.out_of_time for job in jobs):
+        return True
+    return any(_is_cut_on_some(job) for job in jobs) and any(
+        finding.level is not Level.INFO
+        for verdict in judge(Source.RUN, checks, trace, lambda _: None)
+        for finding in verdict.findings
+    )
+
+
+def _is_cut_on_some(trace: Trace) -> bool:
+    """Whether a pass was cut short on one rank and not on another."""
+    ended: dict[tuple[int, int], set[bool]] = {}
+    for recording in trace.recorded.values():
+        for pass_ in recording.passes:
+            ended.setdefault((pass_.loader, pass_.number), set()).add(pass_.ended == "shortened")
+    return any(len(cut) > 1 for cut in ended.values())
+
+
+def without_cuts(recorder: RecorderOptions, seconds: float) -> RecorderOptions:
+    """The options of the second run, which ends in order at a training step where it takes too long."""
+    return replace(recorder, batches=0, budget=LONGEST, time_limit=seconds)
+
+
+def as_information(verdict: Verdict) -> Verdict:
+    """A verdict of a run of which nothing is confirmed."""
+    if verdict.source not in (Source.RUN, Source.LOG):
+        return verdict
+    return verdict.with_each(lambda finding: replace(finding, level=Level.INFO))
+
 
 TIME_LIMIT_SLACK = 15.0
 """Seconds between the time limit, when the recorder ends a script in order, and its end by force."""

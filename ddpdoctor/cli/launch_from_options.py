@@ -14,7 +14,6 @@ from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_nproc
 from ddpdoctor.host.known_variables import whole_number
 from ddpdoctor.launch import DEFAULT_MASTER_PORT, UNNUMBERED, Imagined, Launch
-from ddpdoctor.redact import quote
 
 RANKS_ON_ONE_CPU = 24
 """Every rank talks to every other, so the work grows with the square of their number and the most that end within
@@ -121,7 +120,6 @@ def _port_of_environment(host: Host) -> int | None:
 
 NPROC = 8
 """Ranks on a host where nobody says otherwise: the GPUs of most machines that are rented by the hundred."""
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?$")
 
 
 def imagined_of(options: CheckOptions) -> Imagined | None:
@@ -132,12 +130,10 @@ def imagined_of(options: CheckOptions) -> Imagined | None:
     """
     size = options.world_size
     if size is None:
-        if options.ranks is not None:
-            raise UsageError("--ranks requires --world-size")
         return None
     _refuse_others(options)
     nproc = min(options.nproc or NPROC, size)
-    return Imagined(size, nproc, _chosen(options.ranks, size) if options.ranks else usual_ranks(size, nproc))
+    return Imagined(size, nproc, usual_ranks(size, nproc))
 
 
 def usual_ranks(size: int, nproc: int) -> tuple[int, ...]:
@@ -162,19 +158,3 @@ def _refuse_others(options: CheckOptions) -> None:
             "--world-size requires a script or a module, not a command line: ddpdoctor check --rehearse "
             "--world-size N train.py"
         )
-
-
-def _chosen(text: str, size: int) -> tuple[int, ...]:
-    ranks: set[int] = set()
-    for part in text.split(","):
-        named = _RANGE.match(part.strip())
-        if named is None:
-            raise UsageError(f"--ranks {quote(text)} is not a list such as 0,1,8-11,511")
-        first = int(named[1])
-        last = int(named[2] or first)
-        if not first <= last < size:
-            raise UsageError(f"--ranks {quote(text)}: {part.strip()} is not in a job of {size} ranks")
-        ranks.update(range(first, last + 1))
-    if 0 not in ranks or len(ranks) < 2:
-        raise UsageError(f"--ranks {quote(text)} needs rank 0 and at least one more")
-    return tuple(sorted(ranks))

@@ -178,7 +178,6 @@ class CheckOptions(PatchOptions, RunOptions):
         least=2,
         most=100_000,
     )
-    ranks: str | None = option.text("RANKS", "The real ones, as 0,8-11. [default: both ends]")
     trace: str | None = option.text("FOLDER...", "Judge a run again, from its kept folders.")
     compare: str | None = option.text("FOLDER", "Compare with an earlier run, from its kept folder.")
     checkpoint_dir: str | None = option.text("FOLDER", "Where checkpoints go. [default: /tmp]")

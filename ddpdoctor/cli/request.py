@@ -41,7 +41,7 @@ JOB_FOLDER = "job"
 _ABOUT_PATCHES = ("apply", "diff", "force")
 _ABOUT_A_SCRIPT = (
     *("budget", "batches", "full", "time_limit", "hang_after"),
-    *("rehearse", "rehearse_hosts", "world_size", "ranks", "keep_files", "no_run"),
+    *("rehearse", "rehearse_hosts", "world_size", "keep_files", "no_run"),
 )
 
 

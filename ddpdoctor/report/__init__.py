@@ -34,8 +34,7 @@ def render(report: Report, format: Format, *, verbose: bool = False, to_terminal
 
         width = terminal.width_of_stdout() if to_terminal else terminal.DEFAULT_WIDTH
         colour = to_terminal and terminal.wants_colour(sys.stdout)
-        links = to_terminal and terminal.wants_links(sys.stdout)
-        return terminal.render(report, width, verbose, colour=colour, links=links)
+        return terminal.render(report, width, verbose, colour=colour)
     # Each format is a module of its name; a page brings figures that the others need not import.
     text: str = import_module(f"ddpdoctor.report.{format.value}").render(report)
     return text

@@ -73,9 +73,7 @@ def _patch_lines(finding: Finding, width: int) -> Iterator[Line]:
 
 
 def _arrow(where: Where, places: Places) -> Line:
-    arrow = "  --> "
-    link = Part(len(arrow), len(arrow) + len(places.line(where)), link=places.link(where.file))
-    return Line(arrow + places.place(where), (Part(0, len(arrow) - 1, Style.LABEL), link))
+    return Line(f"  --> {places.place(where)}", (Part(0, 5, Style.LABEL),))
 
 
 def full_text(finding: Finding, width: int, places: Places | None = None) -> str:

@@ -36,9 +36,7 @@ def excerpt_lines(finding: Finding, width: int, places: Places) -> Iterator[Line
 
 def _file_line(excerpt: Excerpt, places: Places) -> Line:
     shown = places.line(Where(excerpt.file, excerpt.marks[0].line))
-    return Line(
-        f"  ::: {shown}", (Part(2, 5, Style.LABEL), Part(6, 6 + len(shown), link=places.link(excerpt.file)))
-    )
+    return Line(f"  ::: {shown}", (Part(2, 5, Style.LABEL),))
 
 
 def _numbered(excerpt: Excerpt, width: int, digits: int, style: Style, *, labelled: bool) -> Iterator[Line]:

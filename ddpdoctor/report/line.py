@@ -1,4 +1,4 @@
-"""A line of a report for a person, of which parts may have a colour, or be a link."""
+"""A line of a report for a person, of which parts may have a colour."""
 
 from __future__ import annotations
 
@@ -20,19 +20,11 @@ class Style(Enum):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a line that has a style, or leads to a file."""
+    """A part of a line that has a style."""
 
     start: int
     end: int
-    style: Style | None = None
-    link: str = ""
-    """An address that holds no control character."""
-
-    def painted(self, text: str, *, colour: bool, links: bool) -> str:
-        """The part's text with escape sequences."""
-        if self.style and colour:
-            text = f"\x1b[{self.style.value}m{text}\x1b[0m"
-        return f"\x1b]8;;{self.link}\x1b\\{text}\x1b]8;;\x1b\\" if self.link and links else text
+    style: Style
 
 
 @dataclass(frozen=True)
@@ -43,12 +35,12 @@ class Line:
     parts: tuple[Part, ...] = ()
     """From left to right."""
 
-    def painted(self, *, colour: bool, links: bool) -> str:
-        """With the escape sequences that the terminal takes."""
+    def painted(self) -> str:
+        """With the escape sequences of its colours."""
         pieces, end = [], 0
         for part in self.parts:
             text = self.text[part.start : part.end]
-            pieces += [self.text[end : part.start], part.painted(text, colour=colour, links=links)]
+            pieces += [self.text[end : part.start], f"\x1b[{part.style.value}m{text}\x1b[0m"]
             end = part.end
         return "".join((*pieces, self.text[end:]))
 

@@ -1,13 +1,11 @@
-"""How the files of a report are named for a person, and where a terminal finds them."""
+"""How the files of a report are named for a person."""
 
 from __future__ import annotations
 
 import os
 import shlex
-import socket
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from urllib.parse import quote as percent_encode
 
 from ddpdoctor.model import Report, Where, below_libraries
 
@@ -54,15 +52,6 @@ class Places:
             return Path(given)
         around = (self.working, *self.working.parents)
         return next((folder for folder in around if os.path.lexists(folder / ".git")), self.working)
-
-    def link(self, file: str) -> str:
-        """The address of a file on this host; empty where there is no such file."""
-        path = self.working / file
-        try:
-            there = path.is_file()
-        except (OSError, ValueError):
-            return ""
-        return f"file://{socket.gethostname()}{percent_encode(str(path.absolute()))}" if there else ""
 
 
 def _folder_of_script(command: str) -> PurePath | None:

@@ -40,8 +40,6 @@ _LONGEST_COMMAND = 2000
 """To be copied, so not cut."""
 _SILENT = (Outcome.PASS, Outcome.SKIP)
 """What says nothing above info."""
-_TERMINALS = ("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "rio", "Tabby")
-"""Values of TERM_PROGRAM that show hyperlinks."""
 _WORDS = {
     Outcome.FAIL: ("FAIL", Style.FAIL),
     Outcome.ERROR: ("error", Style.WARN),
@@ -66,31 +64,16 @@ def wants_colour(stream: TextIO) -> bool:
     )
 
 
-def wants_links(stream: TextIO) -> bool:
-    """Whether the terminal is one that shows hyperlinks (OSC 8), or ``FORCE_HYPERLINK`` asks for them."""
-    forced = os.environ.get("FORCE_HYPERLINK")
-    if forced or not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
-        return bool(forced) and forced != "0"
-    vte = os.environ.get("VTE_VERSION", "")
-    return (
-        (vte.isdecimal() and int(vte) >= 5000)
-        or os.environ.get("TERM_PROGRAM") in _TERMINALS
-        or any(name in os.environ for name in ("KITTY_WINDOW_ID", "WT_SESSION", "KONSOLE_VERSION"))
-        or os.environ.get("TERM", "").startswith(("xterm-kitty", "alacritty", "foot"))
-    )
-
-
 def render(
     report: Report,
     width: int = DEFAULT_WIDTH,
     verbose: bool = False,
     *,
     colour: bool = False,
-    links: bool = False,
 ) -> str:
     """The report as text; every check, and information in full, only where ``verbose``."""
     lines = _lines(report, width, verbose)
-    return "".join(f"{line.painted(colour=colour, links=links)}\n" for line in lines)
+    return "".join(f"{line.painted() if colour else line.text}\n" for line in lines)
 
 
 def _lines(report: Report, width: int, verbose: bool) -> Iterator[Line]:

@@ -16,11 +16,6 @@ def test_the_usual_ranks_are_of_both_ends(size, nproc, ranks):
     assert sum(ranks) * size == sum(range(size)) * len(ranks)
 
 
-def test_the_ranks_that_are_asked_for():
-    options = CheckOptions(words=["train.py"], rehearse=True, world_size=64, nproc=4, ranks="0, 3-5,63")
-    assert imagined_of(options) == Imagined(64, 4, (0, 3, 4, 5, 63))
-
-
 def test_hosts_have_eight_ranks_unless_asked_otherwise():
     options = CheckOptions(words=["train.py"], rehearse=True, world_size=4)
     assert imagined_of(options) == Imagined(4, 4, (0, 1, 2, 3))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.cli.second_run import as_information, may_come_from_cuts
+from ddpdoctor.cli.examination import as_information, may_come_from_cuts
 from ddpdoctor.judge import Verdict
 from ddpdoctor.model import Finding, Level, Source
 from ddpdoctor.registry import Check, all_checks

@@ -87,33 +87,6 @@ def test_a_loader_in_one_file_and_its_loops_in_another(tmp_path):
     )
 
 
-JOINED = """\
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel as DDP
-    from torch.utils.data import DataLoader
-
-    dist.init_process_group("gloo")
-    loader = DataLoader(part, 4)  # made
-    net = DDP(model)
-    for epoch in range(2):
-        # every batch
-        for x in loader:  # loop
-            net(x).sum().backward()
-
-            optimizer.step()
-    """
-
-
-def test_uneven_batches_join(tmp_path):
-    after = patched("join", {"train.py": JOINED}, tmp_path, "# made", "# loop")["train.py"]
-    assert after == textwrap.dedent(JOINED).replace(
-        "    # every batch\n    for x in loader:  # loop\n"
-        "        net(x).sum().backward()\n\n        optimizer.step()\n",
-        "    with net.join():\n        # every batch\n        for x in loader:  # loop\n"
-        "            net(x).sum().backward()\n\n            optimizer.step()\n",
-    )
-
-
 GUARDED = """\
     import torch.distributed as dist
 

@@ -60,23 +60,6 @@ def test_clipping_moves_with_its_condition(tmp_path):
     )
 
 
-def test_a_long_name_of_the_window_is_shortened(tmp_path):
-    text = """\
-    for i, batch in enumerate(loader):
-        loss = model(batch) / args.accumulation
-        if (i + 1) % args.accumulation == 0 or i + 1 == len(loader):
-            optimizer.step()  # here
-    """
-    assert patched("window_length", text, tmp_path) == changed(
-        text,
-        (
-            "    loss = model(batch) / args.accumulation\n",
-            "    window = args.accumulation\n    length = min(window, len(loader) - i // window * window)\n"
-            "    loss = model(batch) / length\n",
-        ),
-    )
-
-
 def test_the_module_is_passed_to_the_evaluation_of_one_rank(tmp_path):
     text = """\
     def evaluate(net, batches):

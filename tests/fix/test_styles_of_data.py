@@ -12,14 +12,6 @@ from ddpdoctor.trace.data import Pass
 from tests.fix.cases import IMPORTS, NOTHING, changed, finding_at, patched
 from tests.support.recordings import recording, replace, trace
 
-SHARED = """\
-def make(data, train):
-    sampler = DistributedSampler(data, shuffle={shuffle})
-    return DataLoader(data, sampler=sampler)  # here
-for batch in make(data, True):
-    step(batch)
-"""
-
 
 def trained_on(line, loop=None):
     """A run that trained on batches of the DataLoader that is made at this line, in a loop at the next or another."""
@@ -38,17 +30,6 @@ def trained_on(line, loop=None):
         training=True,
     )
     return trace({0: replace(recording(0), loaders=(loader,), passes=(pass_,), wrappers=())})
-
-
-def test_a_sampler_that_also_divides_training_data_stays_there(tmp_path):
-    recorded = trained_on(6)
-    after = patched("even_evaluation", SHARED.format(shuffle="train"), tmp_path, recorded)
-    assert (
-        "sampler = DistributedSampler(data, shuffle=train) if train else "
-        "range(dist.get_rank(), len(data), dist.get_world_size())\n" in after
-    )
-    with pytest.raises(CannotPatch, match="also divides what is trained on"):
-        patched("even_evaluation", SHARED.format(shuffle="True"), tmp_path, recorded)
 
 
 def test_a_method_of_the_same_name_is_not_that_function(tmp_path):

@@ -103,9 +103,7 @@ def test_no_line_is_wider_than_the_terminal(width):
 
 def test_the_mark_has_the_colour_of_its_finding():
     for level, code in ((Level.FAIL, "1;31"), (Level.WARN, "33")):
-        painted = [
-            line.painted(colour=True, links=False) for line in finding_lines(replace(RACE, level=level), 80)
-        ]
+        painted = [line.painted() for line in finding_lines(replace(RACE, level=level), 80)]
         assert any(f"\x1b[{code}m^^^" in line for line in painted)
 
 

@@ -1,6 +1,5 @@
 import io
 import re
-import socket
 from dataclasses import replace
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from ddpdoctor.model import CheckResult, Evidence, Family, Outcome, Patch, Report, Where
 from ddpdoctor.report import terminal
 from ddpdoctor.report.detail import finding_lines
-from tests.report.sample import EPHEMERAL, EVERYTHING, OVERLAP, UNUSED
+from tests.report.sample import EPHEMERAL, EVERYTHING, UNUSED
 
 VERIFIED = Patch("head.aux used", "", True, "DD204 is gone")
 
@@ -225,45 +224,6 @@ def test_a_path_is_shown_from_the_working_directory_or_from_the_scripts_folder(t
         finding = replace(UNUSED, where=Where(file, 88, "train_step"))
         text = terminal.render(replace(EVERYTHING, findings=(finding,), run=run))
         assert f"\n  --> {shown}:88 in train_step\n" in text
-
-
-@pytest.mark.parametrize(
-    ("stream", "variables", "wanted"),
-    [
-        (Terminal(), {"TERM": "xterm"}, False),
-        (Terminal(), {"TERM": "xterm", "TERM_PROGRAM": "vscode"}, True),
-        (Terminal(), {"TERM": "xterm", "VTE_VERSION": "7200"}, True),
-        (Terminal(), {"TERM": "xterm", "VTE_VERSION": "4999"}, False),
-        (Terminal(), {"TERM": "xterm-kitty"}, True),
-        (Terminal(), {"TERM": "dumb", "TERM_PROGRAM": "vscode"}, False),
-        (Terminal(), {"TERM": "xterm", "TERM_PROGRAM": "vscode", "FORCE_HYPERLINK": "0"}, False),
-        (io.StringIO(), {"TERM_PROGRAM": "vscode"}, False),
-        (io.StringIO(), {"FORCE_HYPERLINK": "1"}, True),
-    ],
-)
-def test_links_are_for_terminals_that_show_them(stream, variables, wanted, monkeypatch):
-    for name in (
-        "TERM_PROGRAM",
-        "VTE_VERSION",
-        "KITTY_WINDOW_ID",
-        "WT_SESSION",
-        "KONSOLE_VERSION",
-        "FORCE_HYPERLINK",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert terminal.wants_links(stream) is wanted
-
-
-def test_a_file_that_is_there_is_a_link_and_changes_no_character(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a b.py").write_text("pass\n")
-    report = replace(EVERYTHING, findings=(replace(UNUSED, where=Where("a b.py", 1)), OVERLAP))
-    linked = terminal.render(report, links=True)
-    address = f"file://{socket.gethostname()}{tmp_path}/a%20b.py"
-    assert f"  --> \x1b]8;;{address}\x1b\\a b.py:1\x1b]8;;\x1b\\\n" in linked
-    assert re.sub(r"\x1b]8;;.*?\x1b\\", "", linked) == terminal.render(report)
 
 
 def verdict_of(**run):
