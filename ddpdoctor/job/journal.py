@@ -62,7 +62,7 @@ def _downloaded(folder: Path, entries: Sequence[Mapping[str, Any]]) -> set[Path]
     for entry in entries:
         kinds.setdefault(entry["path"], set()).add(entry["kind"])
     new = (Path(path) for path, of_path in kinds.items() if of_path <= {"absent", "times"})
-    return {*Downloads(folder).among({path: path for path in new if path.is_file()})}
+    return {*Downloads(folder).among({path: path for path in new if os.path.isfile(path)})}  # noqa: PTH113 - of any name
 
 
 class Downloads:
@@ -157,34 +157,40 @@ def _times(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _file(path: Path, entry: Mapping[str, Any]) -> None:
-    kept = Path(entry["kept"])
-    if not kept.exists():
-        return
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    kept.replace(path)
-    kept.unlink(missing_ok=True)  # rename(2) leaves two names of one file alone
-    if path.stat().st_size > entry["length"]:  # something was added
-        os.truncate(path, entry["length"])
-    _finish(path, entry)
+    if _name(path, {"name": entry["kept"]}):
+        if path.stat().st_size > entry["length"]:  # something was added
+            os.truncate(path, entry["length"])
+        _finish(path, entry)
+
+
+def _name(path: Path, entry: Mapping[str, Any]) -> bool:
+    """Give a file its name back; whether it was kept."""
+    kept = Path(entry["name"])
+    if is_kept := kept.exists():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept.replace(path)
+        kept.unlink(missing_ok=True)  # rename(2) leaves two names of one file alone
+    return is_kept
 
 
 def _copy(path: Path, entry: Mapping[str, Any]) -> None:
     """A file that had several names, all of which have its content."""
-    kept = Path(entry["kept"])
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with kept.open("rb") as read, path.open("r+b" if path.exists() else "wb") as write:
-        write.truncate()
-        shutil.copyfileobj(read, write, 1 << 20)
-        write.truncate()
-    kept.unlink()
+    if "name" in entry:
+        _name(path, entry)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(entry["kept"], path)
+    Path(entry["kept"]).unlink()
     _finish(path, entry)
 
 
 def _finish(path: Path, entry: Mapping[str, Any]) -> None:
-    path.chmod(entry["mode"])
+    there = path.lstat()
+    if [there.st_uid, there.st_gid] != [*entry["owner"]]:
+        os.chown(path, *entry["owner"], follow_symlinks=False)
+    if not path.is_symlink():
+        path.chmod(entry["mode"])
     _times(path, entry)
 
 
@@ -192,14 +198,14 @@ def _link(path: Path, entry: Mapping[str, Any]) -> None:
     if not (path.is_symlink() and os.readlink(path) == entry["to"]):  # noqa: PTH115
         _remove(path)
         path.symlink_to(entry["to"])
-    _times(path, entry)
+    _finish(path, entry)
 
 
 def _folder(path: Path, entry: Mapping[str, Any]) -> None:
     if path.is_symlink() or not path.is_dir():
         _remove(path)
         path.mkdir(parents=True)
-    path.chmod(entry["mode"])
+    _finish(path, entry)
 
 
 def _moved(path: Path, entry: Mapping[str, Any]) -> None:
@@ -209,11 +215,13 @@ def _moved(path: Path, entry: Mapping[str, Any]) -> None:
         moved.rename(path)
 
 
-_UNDO: dict[str, Callable[[Path, Mapping[str, Any]], None]] = {
+_UNDO: dict[str, Callable[[Path, Mapping[str, Any]], object]] = {
     "copy": _copy,
     "file": _file,
     "folder": _folder,
     "link": _link,
     "moved": _moved,
+    "name": _name,
+    "other": _finish,
     "times": _times,
 }

@@ -82,7 +82,7 @@ def _move_downloads(journal: Path, files: Mapping[Path, WrittenFile]) -> Iterato
 
 def _move(place: Path, path: Path) -> bool:
     """Move a file out of a layer, with the folders in which it stands; whether that went well."""
-    draft = path.with_name(f".ddpdoctor-{path.name}")
+    draft = path.with_name(".ddpdoctor-download")
     try:
         _make_like(place.parent, path.parent)
         shutil.move(place, draft)
@@ -121,7 +121,7 @@ def read_written(folder: Path) -> WouldWrite | None:
 def _of_journal(undone: Sequence[dict[str, Any]]) -> Iterator[WrittenFile]:
     """What was undone by the journal: each path once, whose first entry tells what was there before."""
     for entry in sorted(undone, key=lambda entry: str(entry["path"])):
-        there, existed = "size" in entry, entry["kind"] in ("file", "copy", "link")
+        there, existed = "size" in entry, entry["kind"] in ("file", "copy", "link", "name")
         is_other = "failed" in entry or entry.get("is_folder") or _OF_PYTHON in entry["path"]
         if is_other or not (there or existed):
             continue

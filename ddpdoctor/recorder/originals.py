@@ -14,6 +14,7 @@ import gc
 import io
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -22,11 +23,14 @@ import time
 from collections.abc import Callable, Iterable
 from hashlib import sha1
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 FOLDER = "DDPDOCTOR_ORIGINALS"
 """The environment variable that names the folder of the journal; without it nothing is kept."""
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_NOT_FILES = ("/dev/", "/proc/", "/sys/")
+_NOT_FILES = re.compile("/(dev/(?!shm/)|proc/|sys/)")
+_REAL = ("/dev/shm/", "/run/")
+"""Where files of all are the real ones in a private view, too."""
 _WAIT = 30.0
 """Seconds that another process may take to keep a file."""
 _FICLONE = 0x40049409
@@ -45,7 +49,7 @@ class Originals:
 
     def __init__(self, folder: str, ours: Iterable[str], covered: Iterable[str] = ()) -> None:
         self._folder, self._ours, self._covered = folder, _below(ours), _below(covered)
-        self._uncovered = _below(os.environ.get("DDPDOCTOR_UNCOVERED", "").split(os.pathsep))
+        self._uncovered = (*_REAL, *_below(os.environ.get("DDPDOCTOR_UNCOVERED", "").split(os.pathsep)))
         self._device, self._host = os.stat(folder).st_dev, os.uname().nodename
         self._began = os.stat(os.path.dirname(folder)).st_ctime_ns
         self._known: set[str] = set()
@@ -64,7 +68,7 @@ class Originals:
             _EVENTS[event](self, *args)
         except Exception:  # noqa: BLE001 - a file that cannot be kept is one that the report does not promise
             with contextlib.suppress(OSError):
-                self.note({"kind": "missed", "path": str(args[:1])})
+                self.note({"kind": "missed", "path": str(args[0])})
         finally:
             self._busy.now = False
 
@@ -77,7 +81,7 @@ class Originals:
             self.written(path, emptied=bool(flags & os.O_TRUNC), whole=bool(only_added))
 
     def written(self, path: Any, *, emptied: bool = False, whole: bool = False) -> None:
-        """A file gets another content, mode or time.
+        """A file gets another content.
 
         Args:
             emptied: whether its content goes first.
@@ -95,6 +99,13 @@ class Originals:
             there = os.lstat(place)
             if stat.S_ISREG(there.st_mode) and os.path.exists(self._mark(there)):
                 self._part(place, there, emptied=emptied)
+
+    def described(self, path: Any, *more: Any) -> None:
+        """A file, a folder or a symbolic link itself gets another mode, owner or time."""
+        name = f"/proc/self/fd/{path}" if isinstance(path, int) else self._real_name(path, more[-1])
+        for place in {name, os.path.realpath(name)}:
+            if not self._is_ours(place):
+                self._keep(place)
 
     def truncated(self, path: Any, *_: Any) -> None:
         """A file is cut: by its path, or open, as a file that is only added to may be."""
@@ -146,10 +157,17 @@ class Originals:
         if not os.path.lexists(self._real_name(path, folder)):
             self.named(path, folder)
 
+    def bound(self, _: Any, address: Any) -> None:
+        """A socket gets an address, which may be a name among files."""
+        if isinstance(address, (str, bytes)) and os.fsdecode(address)[:1] not in ("", "\0"):
+            self.named(address)
+
     def database(self, path: Any, *_: Any) -> None:
         """A database is opened, with the files that sqlite writes beside it."""
         name = os.fsdecode(path)
-        if name and name != ":memory:" and not name.startswith("file:"):
+        if name.startswith("file:"):
+            name = unquote(urlsplit(name).path)
+        if name and name != ":memory:":
             for end in ("", "-journal", "-wal", "-shm"):
                 self.written(name + end)
 
@@ -157,7 +175,7 @@ class Originals:
 
     def _is_ours(self, place: str) -> bool:
         is_covered = place.startswith(self._covered) and not place.startswith(self._uncovered)
-        return is_covered or place.startswith((*_NOT_FILES, *self._ours))
+        return is_covered or bool(_NOT_FILES.match(place)) or place.startswith(self._ours)
 
     def _keep(self, place: str, *, shared: bool = False) -> None:
         """Keep what stands at a path, once for all processes; return when that is done.
@@ -188,28 +206,39 @@ class Originals:
         told = {
             "mode": stat.S_IMODE(there.st_mode),
             "length": there.st_size,
+            "owner": (there.st_uid, there.st_gid),
             "times": (there.st_atime_ns, there.st_mtime_ns),
         }
         if stat.S_ISDIR(there.st_mode):
             return {"kind": "folder", **told}
-        if there.st_ctime_ns > self._began:  # by a program, or on another host, whose it is to undo
+        if there.st_ctime_ns > self._began and not os.path.exists(
+            f"{self._mark(there)}s"
+        ):  # by a program, or on another host, whose it is to undo
             return {"kind": "changed before", **told}
         if stat.S_ISLNK(there.st_mode):
             return {"kind": "link", "to": os.readlink(place), **told}
         return {**self._content(place, there, name, shared=shared), **told}
 
     def _content(self, place: str, there: os.stat_result, name: str, *, shared: bool) -> dict[str, Any]:
+        """Keep a further name of a file, and its content apart where that may change under other names."""
         if not stat.S_ISREG(there.st_mode):
             return {"kind": "other"}
-        kept = os.path.join(self._store(place, there.st_dev), name)
-        if there.st_nlink == 1 and not shared and os.access(os.path.dirname(place), os.W_OK):
-            with contextlib.suppress(OSError):
+        kept, entry = os.path.join(self._store(place, there.st_dev), name), {}
+        with contextlib.suppress(OSError):
+            if os.access(os.path.dirname(place), os.W_OK):
                 os.link(place, kept)
+                entry = {"kind": "name", "name": kept}
+            if entry and there.st_nlink == 1 and not shared:
                 with open(self._mark(there), "w", encoding="utf-8", errors="surrogateescape") as mark:
                     mark.write(kept)
                 return {"kind": "file", "kept": kept}
-        _copy(place, kept)
-        return {"kind": "copy", "kept": kept}
+        of_names = f"{self._mark(there)}s"
+        if not (entry and os.path.exists(of_names)):
+            entry |= {"kind": "copy", "kept": f"{kept}.content"}
+            _copy(place, entry["kept"])
+            with contextlib.suppress(OSError):  # then another name is copied, too
+                os.close(os.open(of_names, os.O_CREAT | os.O_WRONLY))
+        return entry
 
     def _times_of(self, folder: str) -> None:
         """Keep the times of a folder in which names change."""
@@ -233,7 +262,8 @@ class Originals:
 
     def _part(self, place: str, there: os.stat_result, *, emptied: bool) -> None:
         """Give a file that is kept content of its own, before it is written to."""
-        draft = f"{place}{_BESIDE}draft-{os.getpid()}-{threading.get_ident()}"
+        beside = f"{_BESIDE}draft-{os.getpid()}-{threading.get_ident()}"  # not longer for a long name
+        draft = os.path.join(os.path.dirname(place), beside)
         self.note({"kind": "absent", "path": draft})
         if emptied:
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
@@ -283,7 +313,7 @@ def mount_of(folder: str, device: int) -> str | None:
     """Where the file system of a folder begins; None where it is not this one."""
     with contextlib.suppress(OSError):
         while not os.path.isdir(folder):
-            folder = os.path.dirname(folder)
+            folder = os.path.dirname(folder) or os.sep
         if os.stat(folder).st_dev == device:
             while folder != os.sep and os.stat(os.path.dirname(folder)).st_dev == device:
                 folder = os.path.dirname(folder)
@@ -308,9 +338,7 @@ def _copy(source: str, target: str) -> None:
 
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": Originals.opened,
-    **dict.fromkeys(
-        ("os.chmod", "os.chown", "os.utime"), lambda self, path, *_: self.written(path, whole=True)
-    ),
+    **dict.fromkeys(("os.chmod", "os.chown", "os.utime"), Originals.described),
     "os.link": Originals.linked,
     "os.mkdir": Originals.made,
     "os.remove": Originals.named,
@@ -318,6 +346,7 @@ _EVENTS: dict[str, Callable[..., None]] = {
     "os.rmdir": Originals.named,
     "os.symlink": lambda self, source, target, *_: self.named(target),
     "os.truncate": Originals.truncated,
+    "socket.bind": Originals.bound,
     "sqlite3.connect": Originals.database,
 }
 

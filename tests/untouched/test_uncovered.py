@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.job.journal import play_back
+from ddpdoctor.recorder.originals import Originals
 from tests.untouched.support import run, state, why_not
 
 WRITES = (
@@ -110,3 +111,38 @@ def test_the_file_of_another_host_on_the_disk_of_the_journal_is_undone(project: 
     (journal / "1.json").write_text(json.dumps(entry))
     play_back(journal)
     assert not (project / "best.pt").exists()
+
+
+@pytest.mark.slow
+def test_shared_memory_that_python_code_writes_to_is_undone_without_a_view(
+    project: Path, tmp_path: Path
+) -> None:
+    shared = Path(f"/dev/shm/ddpdoctor-test-{os.getpid()}")
+    if not os.access(shared.parent, os.W_OK):
+        pytest.skip("needs /dev/shm")
+    shutil.copytree(project, shared)
+    before = state(shared)
+    try:
+        written = run("journal", project, tmp_path / "run", sys.executable, "-c", WRITES, str(shared)).written
+        assert state(shared) == before
+    finally:
+        shutil.rmtree(shared)
+    assert written is not None
+    assert {Path(file.path).name for file in written.files} == {"best.pt", "new.pt"}
+
+
+def test_a_file_stays_whole_where_the_disk_of_the_journal_is_full(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no mark can be written beside the second name of the file."""
+    journal = tmp_path / "layers" / "originals"
+    journal.mkdir(parents=True)
+    originals = Originals(str(journal), ())
+    monkeypatch.setattr(originals, "_mark", lambda _: "/nonexistent/mark")
+    before = state(project)
+    originals.hear("open", (str(project / "best.pt"), "r+", os.O_RDWR))
+    originals.note({"kind": "missed", "path": "a name without a folder"})
+    assert (project / "best.pt").read_text() == "weights"
+    (project / "best.pt").write_text("new")
+    play_back(journal)
+    assert state(project)["best.pt"][0] == before["best.pt"][0]

@@ -2,6 +2,7 @@
 
 """Writes in every way, each in a folder of its own: ``python ways.py FOLDER [NAME...]``; without torch."""
 
+import contextlib
 import csv
 import dbm.dumb
 import json
@@ -10,6 +11,7 @@ import mmap
 import os
 import pickle
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +26,10 @@ from pathlib import Path
 Way = Callable[[], object]
 NATIVE = {"a_shell_writes", "a_shell_removes_and_makes", "a_fifo_is_made"}
 """What no audit hook of Python sees."""
+
+
+LONG = "l" * 255
+"""No name is longer."""
 
 
 def prepare(folder: Path) -> None:
@@ -42,6 +48,7 @@ def prepare(folder: Path) -> None:
     os.link(folder / "twin-a", folder / "twin-b")
     (folder / "private.txt").write_text("secret")
     (folder / "private.txt").chmod(0o600)
+    (folder / LONG).write_text("long")
     with sqlite3.connect(folder / "runs.db") as database:
         database.execute("create table runs (name text)")
         database.execute("insert into runs values ('first')")
@@ -211,6 +218,58 @@ def a_file_in_an_old_folder() -> None:
     Path("tree/deep/new.txt").write_text("new")
 
 
+def by_descriptors_that_only_read() -> None:
+    number = os.open("best.pt", os.O_RDONLY)
+    os.fchmod(number, 0o600)
+    os.utime(number, (1, 1))
+    with contextlib.suppress(OSError):  # a user may not
+        os.fchown(number, 12, 12)
+        os.chown("config.json", 12, 12)
+        os.chown("tree", 12, 12)
+    os.close(number)
+
+
+def the_time_of_a_symbolic_link() -> None:
+    os.utime("link.pt", (1, 1), follow_symlinks=False)
+
+
+def a_mode_in_an_open_folder() -> None:
+    number = os.open("tree", os.O_RDONLY)
+    os.chmod("one.txt", 0o600, dir_fd=number)
+    os.utime("one.txt", (1, 1), dir_fd=number)
+    os.close(number)
+
+
+def the_longest_name() -> None:
+    Path(LONG).write_text("changed")
+    Path("n" * 255).write_text("new")
+
+
+def both_of_two_names_go() -> None:
+    os.remove("twin-a")
+    os.remove("twin-b")
+
+
+def one_of_two_names_is_replaced() -> None:
+    Path("new.tmp").write_text("new")
+    os.replace("new.tmp", "twin-a")
+    with open("twin-b", "a") as file:
+        file.write("more")
+
+
+def two_names_change_their_files() -> None:
+    os.rename("twin-a", "tmp")
+    os.rename("config.json", "twin-a")
+    os.rename("tmp", "config.json")
+    Path("config.json").write_text("one of twins")
+
+
+def a_socket() -> None:
+    server = socket.socket(socket.AF_UNIX)
+    server.bind("server")
+    server.close()
+
+
 def truncate() -> None:
     os.truncate("best.pt", 3)
 
@@ -294,6 +353,12 @@ def a_row_of_a_database() -> None:
     with sqlite3.connect("runs.db") as database:
         database.execute("pragma journal_mode=wal")
         database.execute("insert into runs values ('second')")
+    database.close()
+
+
+def a_database_by_its_address() -> None:
+    with sqlite3.connect(f"file:{Path.cwd()}/runs.db?mode=rwc", uri=True) as database:
+        database.execute("insert into runs values ('third')")
     database.close()
 
 
