@@ -12,6 +12,7 @@ Rank 0 alone writes the first two: what it writes is the same on every rank, sin
 from __future__ import annotations
 
 import datetime
+import fcntl
 import json
 import os
 import sys
@@ -66,10 +67,6 @@ def claim(folder: Path) -> None:
     Raises:
         TrainerError: another process has it.
     """
-    if sys.platform == "win32":
-        return
-    import fcntl
-
     opened = os.open(folder, os.O_RDONLY)
     # Workers inherit it, and may outlive this process by some seconds.
     os.register_at_fork(after_in_child=partial(os.close, opened))

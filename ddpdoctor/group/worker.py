@@ -65,8 +65,7 @@ def run(launch_values: dict[str, Any], measurements: Sequence[str], folder_name:
 
 def _allow_stacks(path: Path) -> None:
     """Let py-spy look at this process where only ancestors may, and let SIGUSR2 print its stack where nobody may."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     faulthandler.register(signal.SIGUSR2, file=descriptor, all_threads=False)
 

@@ -260,9 +260,7 @@ class System:
 
     def cpus(self) -> tuple[int, int]:
         """The CPUs of this machine, and those that this process may run on."""
-        count = os.cpu_count() or 1
-        allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
-        return count, allowed
+        return os.cpu_count() or 1, len(os.sched_getaffinity(0))
 
     def memory(self) -> tuple[int, int]:
         """Bytes of memory of this machine: in all, and available."""

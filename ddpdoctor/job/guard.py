@@ -133,8 +133,6 @@ class Guard:
 
     def alive(self) -> list[int]:
         """The processes of this run by their numbers in /proc, zombies left out."""
-        if sys.platform != "linux":
-            return _alive_by_psutil(self.run_id)
         parents = dict(_parents())
         mark, guard = f"{MARK}={self.run_id}".encode(), _own_number()
         return [
@@ -209,20 +207,6 @@ def _has(pid: int, mark: bytes) -> bool:
         return False
 
 
-def _alive_by_psutil(run_id: str) -> list[int]:
-    """The same without /proc and without a subreaper: a daemon that also cleared its environment is missed."""
-    import psutil
-
-    children = {child.pid for child in psutil.Process().children(recursive=True)}
-    alive = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            ours = process.pid in children or process.environ().get(MARK) == run_id
-            if ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
-                alive.append(process.pid)
-    return alive
-
-
 def remove_all(folder: Path) -> None:
     """Remove a folder with all that is in it, also what its owner may not look into, as the layers of an overlay."""
 
@@ -250,10 +234,9 @@ def _ask_the_kernel() -> None:
 
     The death of the parent's *thread* that started us counts too, so the signal only makes us look.
     """
-    if sys.platform == "linux":
-        libc = ctypes.CDLL(None)
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)
 
 
 def _run(

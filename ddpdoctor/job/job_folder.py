@@ -6,7 +6,7 @@ import math
 import re
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -16,12 +16,11 @@ from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.job import sacct, torchrun
-from ddpdoctor.job.cleanup_errors import before_cleanup
 from ddpdoctor.job.command import RECORD, Job, JobKind
-from ddpdoctor.job.ray_train import lost_hosts
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.job.written_files import read_written
 from ddpdoctor.launch import Launch
+from ddpdoctor.program.handlers import cleanups
 from ddpdoctor.recorder.events.decode import from_plain
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import LostHost, RankTrace, Shortened, Trace
@@ -36,6 +35,11 @@ STOPPED = "its ranks stopped before that"
 """The reason for which a host is lost that the job restarted without."""
 _TAIL_BYTES = 64 * 1024
 _TAIL_LINES = 30
+_RAY_WORKER = re.compile(r"^\[Rank (?P<rank>\d+) Error Snippet\]:$(?P<text>.*?)(?=^\[Rank |\Z)", re.M | re.S)
+_RAY_HOST = re.compile(r"^ +hostname='(?P<host>[^'\n]+)',$", re.M)
+_RAY_GONE = re.compile(r"^The actor \w+ is unavailable: |its node has died", re.M)
+"""Of a worker alone that died, the daemon of Ray on its host says so, for which Ray waits a second."""
+_RAY_REASON = "Ray does not reach it any more"
 _SPAWNED = re.compile(
     r"^torch\.multiprocessing\.spawn\.Process(?:Exited|Raised)Exception: process (?P<rank>\d+) terminated with "
     r"(?:exit code (?P<code>\d+)|signal (?P<signal>SIG\w+))",
@@ -154,7 +158,7 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         slurm=sacct.read_end(folder, recorded.ranks, log),
         lost=(
             *(LostHost(host, ranks, STOPPED) for host, ranks in recorded.lost.items()),
-            *lost_hosts(recorded.others),
+            *hosts_that_ray_lost(recorded.others),
         ),
         written=read_written(folder),
         before=tuple(_ended_job(job, before, stopped) for before in recorded.before),
@@ -355,3 +359,30 @@ def _read(file: Path) -> str:
             return opened.read().decode(errors="replace")
     except FileNotFoundError:
         return ""
+
+
+def before_cleanup(raised: Raised) -> Raised:
+    """The exception that would have ended the script, where another one was raised in a ``finally``, or before the
+    ``raise`` of an ``except``; else the exception itself."""
+    for frame in raised.frames:
+        at_work = {handled.line for handled in raised.handling if handled.file == frame.file}
+        for body, cleanup in cleanups(frame.file) if at_work else ():
+            if at_work & set(body) and frame.line in cleanup and raised.causes:
+                kind, _, message = raised.causes[-1].partition(": ")
+                return replace(raised, type=kind, message=message, frames=raised.handling)
+    return raised
+
+
+def hosts_that_ray_lost(processes: Iterable[Recording]) -> tuple[LostHost, ...]:
+    """The hosts whose workers Ray Train could not reach any more, with their ranks: its exception tells.
+
+    Args:
+        processes: those that are no rank; the program is one of them.
+    """
+    ranks: dict[str, list[int]] = {}
+    for message in (process.raised.message for process in processes if process.raised):
+        for worker in _RAY_WORKER.finditer(message):
+            host = _RAY_HOST.search(worker["text"])
+            if host and _RAY_GONE.search(worker["text"]):
+                ranks.setdefault(host["host"], []).append(int(worker["rank"]))
+    return tuple(LostHost(host, tuple(sorted(of_host)), _RAY_REASON) for host, of_host in ranks.items())

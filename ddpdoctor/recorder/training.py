@@ -16,7 +16,6 @@ from .digest import named as by_name
 from .events import training as events
 from .events.training import Buffers, DetailedStep, Progress
 from .keys import Keys
-from .latest_loss import LatestLoss
 from .patch import own_time
 from .session import Part, Session
 from .waiting import Waits
@@ -363,3 +362,38 @@ def _is_busy(torch: Any, named: list[tuple[str, Any]]) -> bool:
     return (
         any(buffer.device.type == "cuda" for _, buffer in named) and not torch.cuda.current_stream().query()
     )
+
+
+class LatestLoss:
+    """The newest loss of a backward that has come from its device, for which the training never waits."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self.value: float | None = None
+        self._page: Any = None
+        """Memory that a GPU writes to by itself."""
+        self._sent: tuple[Any, float] | None = None
+        """The event that follows the copy, and what the loss was scaled by."""
+
+    def copy(self, loss: Any, scale: float) -> None:
+        """Let the GPU copy a loss of one number behind the work that it has been given."""
+        torch = self._torch
+        if self._page is None:
+            self._page = torch.empty((), dtype=torch.float64, pin_memory=True)
+        with torch.cuda.device(loss.device):
+            self._page.copy_(loss.reshape(()), non_blocking=True)
+            self._sent = torch.cuda.Event(), scale
+            self._sent[0].record()
+
+    def take(self) -> float | None:
+        """The value that has come since the last call, None where none has or it is not finite."""
+        value, self.value = self.value, None
+        if self._sent is not None and self._sent[0].query():
+            value, self._sent = float(self._page) / self._sent[1], None
+            value = value if abs(value) < float("inf") else None
+        return value
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether no loss is on its way, whose page another one would overwrite."""
+        return self._sent is None

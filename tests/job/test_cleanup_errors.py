@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from ddpdoctor.job.cleanup_errors import before_cleanup
+from ddpdoctor.job.job_folder import before_cleanup
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.recorder.patches.ends import _causes, _frames, _handled
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddpdoctor.job.ray_train import lost_hosts
+from ddpdoctor.job.job_folder import hosts_that_ray_lost
 from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace import LostHost
 from tests.support.recordings import recording
@@ -33,7 +33,7 @@ def lost(*workers: tuple[int, str, str]) -> tuple[LostHost, ...]:
     snippets = (WORKER.format(rank=rank, host=host, end=end) for rank, host, end in workers)
     message = f"Training failed due to worker errors:\n{''.join(snippets)}"
     program = recording(0, raised=Raised("ray.train.WorkerGroupError", message, 5.0))
-    return lost_hosts([recording(0), program])
+    return hosts_that_ray_lost([recording(0), program])
 
 
 @pytest.mark.parametrize("end", [UNREACHABLE, RESET, NODE_DIED])

@@ -51,8 +51,7 @@ class _Groups(Part):
             session.event(replace(joining, action="refused", time=now), now=True)
             return
         session.rank, session.in_worker = dist.get_rank(), False
-        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        session.event(Threads(self.torch.get_num_threads(), cpus))
+        session.event(Threads(self.torch.get_num_threads(), len(os.sched_getaffinity(0))))
         made = {"rank": session.rank, "size": dist.get_world_size(), "backend": dist.get_backend()}
         session.event(replace(joining, action="init", time=now, **made), now=True)
 
