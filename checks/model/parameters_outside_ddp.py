@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ddpdoctor.check import Check, Evidence, Finding, Judgement, Kind, NotMeasured, Passed, Where
 from ddpdoctor.recorder.events.training import Forward
-from ddpdoctor.recorder.leaves import Leaf
+from ddpdoctor.recorder.patches.backward import Leaf
 from ddpdoctor.text import listing, plural
 from ddpdoctor.trace import Trace, grouped, in_turn, made_at, on_each_rank, shown_at
 from ddpdoctor.trace.lines import program_of

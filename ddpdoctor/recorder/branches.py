@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any
 
 from .digest import is_plain, unseen
-from .events.lines import RETURNED, Plain
+from .events.process import RETURNED, Plain
 
 _LARGEST = 40_000
 """Bytes of code; a function of more is told of without its conditions."""

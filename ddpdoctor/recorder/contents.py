@@ -18,10 +18,10 @@ from typing import Any
 from .digest import fingerprint
 from .events.data import Subset
 from .lengths import Lengths, is_plain
-from .numbers import Numbers
 from .patch import guarded
 from .session import Session
 from .where import Where
+from .writer import Numbers
 
 _ADDS = ("append", "extend", "insert", "add", "pop", "clear", "update", "setdefault")
 """Methods by which a dataset notes something while it is read."""

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from .after_import import around_imports
-from .events.lines import RETURNED
+from .events.process import RETURNED
 from .patch import guarded, has_compiled, hide_from_compiler
 from .patches.lines import MOST_ENTRIES, Entered, Lines
 from .sites import FUNCTION, TRACERS, is_traced_now

@@ -18,11 +18,11 @@ from .events.data import Batch, Integers, Loader, LoaderMade, LoaderPass, Sample
 from .iterated import Loader as Known
 from .iterated import OpenPass
 from .lengths import Lengths, attribute
-from .numbers import Numbers
 from .patch import guarded
 from .randomness import LOADED, StepDraws
 from .session import Session
 from .where import Where
+from .writer import Numbers
 
 ENDED_WITHOUT_TRAINING = "ended without training"
 """What the session shares under this name: when a pass ended last in which no optimizer stepped, and the
@@ -47,7 +47,7 @@ _DRAWING_SECONDS = 10.0
 class Passes:
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.numbers = Numbers(session)
+        self.numbers = Numbers(session.writer)
         self.lengths = Lengths()
         self.agreement = Agreement(session)
         self.draws = StepDraws.of(session)

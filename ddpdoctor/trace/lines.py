@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from ddpdoctor.blame.frames import from_here
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Program
-from ddpdoctor.recorder.events.lines import RETURNED, Called, Code, Decided, Plain, Reached
+from ddpdoctor.recorder.events.process import RETURNED, Called, Code, Decided, Plain, Reached
 from ddpdoctor.text import by_state
 from ddpdoctor.trace.record import Record
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ddpdoctor.recorder.branches import branches_of, values_at
-from ddpdoctor.recorder.events.lines import RETURNED
+from ddpdoctor.recorder.events.process import RETURNED
 
 TORCH = SimpleNamespace(Tensor=type("Tensor", (), {}))
 

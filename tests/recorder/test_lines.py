@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ddpdoctor.recorder import sites
-from ddpdoctor.recorder.events.lines import Called, Code, Decided, Reached
+from ddpdoctor.recorder.events.process import Called, Code, Decided, Reached
 from ddpdoctor.recorder.sites import variables_of
 from tests.recorder.scripts import JOIN, recorded, recordings, run
 from tests.support.forked import run_forked

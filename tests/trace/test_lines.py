@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ddpdoctor.model import Evidence, Where
-from ddpdoctor.recorder.events.lines import RETURNED, Called, Code, Decided, Reached
+from ddpdoctor.recorder.events.process import RETURNED, Called, Code, Decided, Reached
 from ddpdoctor.trace.lines import JobLines
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording

@@ -10,7 +10,7 @@ import pytest
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.data import Loader
 from ddpdoctor.recorder.events.files import Save
-from ddpdoctor.recorder.events.lines import Code, Reached
+from ddpdoctor.recorder.events.process import Code, Reached
 from ddpdoctor.recorder.events.schema import Event
 from ddpdoctor.trace.not_reached import Unreached, not_reached
 from ddpdoctor.trace.record import Record

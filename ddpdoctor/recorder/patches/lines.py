@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any, Protocol
 
 from ..branches import Branches, branches_of, values_at
-from ..events.lines import Called, Code, Decided, Plain, Reached
+from ..events.process import Called, Code, Decided, Plain, Reached
 from ..patch import guarded
 from ..session import Part, Session
 from ..where import absolute

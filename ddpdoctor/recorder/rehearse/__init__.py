@@ -49,7 +49,6 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
         cuda,
         gpu_only,
         imagined_collectives,
-        imagined_groups,
         precision,
         process_groups,
         simulated_hosts,
@@ -67,7 +66,7 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     precision.install(mode, patches)
     gpu_only.install(mode, patches, note)
     if (job := ImaginedJob.of_environment(os.environ)) is not None and torch.distributed.is_available():
-        groups = imagined_groups.ImaginedGroups(job)
+        groups = imagined_collectives.ImaginedGroups(job)
         groups.install(patches)
         imagined_collectives.install(groups, patches, note)
     process_groups.Groups(devices, note).install(patches)

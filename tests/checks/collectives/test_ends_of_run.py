@@ -6,8 +6,7 @@ import pytest
 
 from ddpdoctor.blame.frames import Failure
 from ddpdoctor.model import Level, Passed, Where
-from ddpdoctor.recorder.events.lines import Code, Reached
-from ddpdoctor.recorder.events.process import Exit, GroupEvent
+from ddpdoctor.recorder.events.process import Code, Exit, GroupEvent, Reached
 from ddpdoctor.recorder.events.training import Backward
 from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.gloo import forgive

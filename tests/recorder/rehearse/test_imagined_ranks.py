@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from ddpdoctor.recorder.rehearse.imagined_groups import Members
+from ddpdoctor.recorder.rehearse.imagined_collectives import Members
 from ddpdoctor.recorder.rehearse.simulated_hosts import ImaginedJob, missing_file, take_place
 
 JOB = ImaginedJob(20, 8, (0, 1, 8, 19))
