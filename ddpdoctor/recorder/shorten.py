@@ -7,7 +7,6 @@ end of its data, on all ranks after the same batch, or on none.
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import sys
@@ -220,10 +219,6 @@ def install(session: Session, passes: Passes) -> Cutting | None:
     cutting = Cutting(session, passes.agreement)
     ending = Ending(session, passes, cutting)
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook
-    handle = register(functools.partial(_after_step, ending))
+    handle = register(lambda *_: ending.stepped())
     session.on_undo(handle.remove)
     return cutting
-
-
-def _after_step(ending: Ending, *_: Any) -> None:
-    ending.stepped()
