@@ -96,8 +96,6 @@ class Strips:
     """Names of columns of equal width, in place of numbers on the axis."""
     legend: tuple[tuple[Tone, str], ...] = ()
     """What each colour means here."""
-    shades: tuple[str, str] | None = None
-    """What the lightest and the darkest shade mean; None where there is one shade."""
     note: str = ""
 
 

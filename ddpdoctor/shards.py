@@ -1,4 +1,4 @@
-"""What ranks draw from a dataset, as plain lists of indices and counts: overlap, coverage, who runs out first."""
+"""What ranks draw from a dataset, as plain lists of indices and counts: overlap, also by chance."""
 
 from __future__ import annotations
 
@@ -13,25 +13,6 @@ _FEWEST_SHARED = 4
 """Samples that two ranks have, from which it is no accident."""
 _DEVIATIONS = 3
 """Standard deviations by which chance may exceed the mean."""
-
-
-@dataclass(frozen=True)
-class Stall:
-    """A loop in which some ranks have no batch left while the others wait for them in the next one."""
-
-    batch: int
-    """The first batch, counted from 0, that not every rank has."""
-    ended: tuple[int, ...]
-    """The ranks that have run out by then."""
-    waiting: tuple[int, ...]
-
-
-def predict_stall(batches: Mapping[int, int]) -> Stall | None:
-    """Where a loop with one collective a batch stops; None where every rank has as many batches."""
-    fewest = min(batches.values(), default=0)
-    waiting = tuple(rank for rank, count in sorted(batches.items()) if count > fewest)
-    ended = tuple(rank for rank, count in sorted(batches.items()) if count == fewest)
-    return Stall(fewest, ended, waiting) if waiting else None
 
 
 @dataclass(frozen=True)

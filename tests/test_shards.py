@@ -4,18 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ddpdoctor.shards import overlap, predict_stall, shared_by_chance
-
-
-def test_the_rank_with_fewer_batches_is_waited_for():
-    stall = predict_stall({0: 4, 1: 3, 2: 4})
-    assert stall is not None
-    assert (stall.batch, stall.ended, stall.waiting) == (3, (1,), (0, 2))
-
-
-def test_equal_counts_do_not_stall():
-    assert predict_stall({0: 4, 1: 4}) is None
-    assert predict_stall({}) is None
+from ddpdoctor.shards import overlap, shared_by_chance
 
 
 @given(st.integers(2, 40), st.integers(1, 120), st.data())

@@ -69,7 +69,7 @@ class DataNotSharded(Check):
         if any(recording.training_passes for recording in recordings.values()):
             numbered = [shared for shared in rounds if shared.indices is not None]
             self.require(numbered, "the training data is a stream, or ranks loop over it in different places")
-            return Passed(_passed(numbered[0]))
+            return Passed(f"each rank draws its own part of {numbered[0].loader.samples} samples in a pass")
         for group in groups(recordings):
             members = {rank: recordings[rank] for rank in group}
             rows = [row for _, row in training_steps(members)]
@@ -167,8 +167,3 @@ def _inputs(row: Mapping[int, TrainingStep]) -> tuple[bool, Forward] | None:
     if any(not row or None in row for row in inputs):
         return None
     return len(set(inputs)) == 1, fed[0][0]
-
-
-def _passed(shared: SharedPass) -> str:
-    counts = ", ".join(f"rank {rank} {len(shard)}" for rank, shard in (shared.indices or {}).items())
-    return f"each rank draws its own part of {shared.loader.samples} samples in a pass: {counts}"

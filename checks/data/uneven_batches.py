@@ -9,7 +9,6 @@ from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Raised, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.logs.stall import find_stall
 from ddpdoctor.recorder.events.training import Collective
-from ddpdoctor.shards import Stall, predict_stall
 from ddpdoctor.text import by_state, plural, ranks_do, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, TrainingStep, several
 from ddpdoctor.trace.data import Pass
@@ -68,8 +67,7 @@ class UnevenBatches(HangCheck):
         if any(value["ran"] is None for value in values.values()):
             raise NotMeasured("all_reduce does not count the ranks, which Join relies on (DD313)")
         batches = {rank: value["batches"] for rank, value in values.items()}
-        stall = predict_stall(batches)
-        if stall is None:
+        if len(set(batches.values())) < 2:
             return Skipped("needs at least two ranks")
         short = {rank: value["ran"] for rank, value in values.items() if value["ran"] != batches[rank]}
         different = [rank for rank, value in values.items() if value["difference"]]
@@ -89,7 +87,9 @@ class UnevenBatches(HangCheck):
                 ranks=tuple(short or different),
                 evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
             )
-        return Passed(_passed(stall, batches))
+        return Passed(
+            f"Join carries ranks with {max(batches.values())} and {min(batches.values())} batches to the end"
+        )
 
     def examine_run(self, trace: Trace) -> Judgement:
         return self.cause_of_hang(trace) or self.examine_ended(trace)
@@ -184,13 +184,6 @@ def _without_a_batch(recordings: Mapping[int, Recording]) -> dict[int, Recording
     }
 
 
-def _passed(stall: Stall, batches: dict[int, int]) -> str:
-    return (
-        f"Join carries ranks with {max(batches.values())} and {min(batches.values())} batches to the end; without "
-        f"it {ranks_do(stall.waiting, 'wait')} in batch {stall.batch + 1} for {ranks_phrase(stall.ended)}"
-    )
-
-
 def _counts(shared: SharedPass) -> dict[int, int]:
     """The batches of the whole pass by rank; empty where one is not known."""
     known = {rank: count for rank, pass_ in shared.passes.items() if (count := _count(pass_)) is not None}
@@ -251,7 +244,7 @@ def _ends_early(shared: SharedPass) -> bool:
 
 
 def _is_uneven(shared: SharedPass) -> bool:
-    stalls = predict_stall(_updates(shared)) is not None
+    stalls = len(set(_updates(shared).values())) > 1
     return stalls and not (_left_together(shared) or _agrees_on_batches(shared))
 
 

@@ -15,23 +15,61 @@ from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.option import LONGEST
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder, hold
-from ddpdoctor.cli.running_script import RunningScript, how_long
 from ddpdoctor.files import first_written
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.group_run import GroupRun
 from ddpdoctor.group.measure import ORDER
+from ddpdoctor.job.command import Job
 from ddpdoctor.job.guarded import new_run_id
 from ddpdoctor.job.job_folder import read_job
+from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.job.several_hosts import read_hosts
 from ddpdoctor.job.trainer import bundled_trainer, trainer_deadline, trainer_launch
 from ddpdoctor.judge import Verdict, judge, skip_all
 from ddpdoctor.launch import UNNUMBERED
 from ddpdoctor.model import Evidence, Level, Report, Source
+from ddpdoctor.nodes.agreement import RunState
 from ddpdoctor.nodes.meeting import wait_for_name
 from ddpdoctor.progress import Progress
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
+
+_PAUSE = 1.0
+"""Seconds between two sentences, so that one about ranks that wait can be read."""
+
+
+def how_long(job: Job | None) -> str:
+    """How long it will be, before it begins."""
+    if job is None or job.recorder.full:
+        return ""
+    batches = job.recorder.batches
+    return f", {batches} batches per pass" if batches else f", about {job.recorder.budget:.0f} s of training"
+
+
+class RunningScript:
+    """A script while it runs: how many steps it has trained, and for how long it may go on."""
+
+    def __init__(self, job: Job, progress: Progress) -> None:
+        self._job, self._progress = job, progress
+        self._trains_since: float | None = None
+        self._shown = time.monotonic()
+
+    def show(self, records: Watch, state: RunState) -> None:
+        """Say it on a live line."""
+        now, steps = (
+            time.monotonic(),
+            max((r.beat.steps for r in records.ranks().values() if r.beat), default=0),
+        )
+        if self._job.bundled or not steps or state is not RunState.MOVES or now - self._shown < _PAUSE:
+            return
+        self._shown, self._trains_since = now, self._trains_since or now
+        left, options = "", self._job.recorder
+        if not (options.full or options.batches):
+            seconds = options.budget - (now - self._trains_since)
+            left = f", at most {seconds:.0f} s of training left" if seconds > 0 else ", to its end"
+        self._progress.stage(f"running {self._job.name}: training step {steps}{left}")
+
 
 LEAST_SECONDS = 10.0
 """For which no second run is begun."""

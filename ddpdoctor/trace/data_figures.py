@@ -1,15 +1,13 @@
-"""Who saw which data, as figures: what ranks draw of a dataset, and what they share."""
+"""Who saw which data, as figures: what ranks draw of a dataset, and in which order."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import permutations
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from ddpdoctor.check import NotMeasured
-from ddpdoctor.figures import Figure, Row, Section, Strips, Tone, cells, chosen, of_many, side_by_side
+from ddpdoctor.figures import Figure, Row, Section, Strips, Tone, cells, side_by_side
 from ddpdoctor.text import plural
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.instances import grouped
@@ -17,7 +15,7 @@ from ddpdoctor.trace.loading import SharedPass, evaluation_rounds, training_roun
 
 MOST_SAMPLES = 4_000_000
 """Numbers of samples that are counted; more take seconds."""
-MOST_LOADERS, MOST_PASSES, MOST_PAIRS, MOST_PARTS = 4, 6, 16, 60
+MOST_LOADERS, MOST_PASSES, MOST_PARTS = 4, 6, 60
 _COVERAGE = ((Tone.GOOD, "drawn once"), (Tone.BAD, "drawn more than once"), (Tone.OTHER, "not drawn"))
 
 
@@ -50,9 +48,6 @@ def _figures(rounds: Sequence[SharedPass]) -> Iterator[Figure]:
         }
         yield _coverage(counted, max(samples, len(drawn)))
     yield from _orders(counted)
-    overlap = _overlap((counted or rounds)[0])
-    if overlap:
-        yield overlap
 
 
 def _is_training(shared: SharedPass) -> bool:
@@ -141,56 +136,6 @@ def _in_words(shared: SharedPass, before: SharedPass | None, parts: Sequence[int
 def _even(shared: SharedPass) -> str:
     batches = set(_batches(shared).values())
     return f"Every rank has {plural(batches.pop(), 'batch')} in a pass." if len(batches) == 1 else ""
-
-
-def _overlap(shared: SharedPass) -> Strips | None:
-    """Which ranks draw samples that others draw, too; None where no two do, beyond what pads their shards."""
-    drawn: dict[int, set[Hashable]] = {
-        rank: set((shared.indices or {}).get(rank, ()) or shared.passes[rank].content)
-        for rank in shared.ranks
-    }
-    ranks = _most_shared(drawn)
-    share = {
-        (rank, other): len(drawn[rank] & drawn[other]) / len(drawn[rank])
-        for rank, other in permutations(ranks, 2)
-        if drawn[rank]
-    }
-    padding = len(drawn) / max(sum(map(len, drawn.values())), 1)
-    if not any(value > padding for value in share.values()):
-        return None
-    what = "samples" if shared.indices is not None else "first batches"
-
-    def cell(rank: int, other: int) -> tuple[Tone, str, float] | None:
-        if (part := share.get((rank, other))) is None:
-            return None
-        about = f"{part:.0%} of the {what} of rank {rank} are drawn by rank {other}, too"
-        return Tone.BAD, about, part
-
-    rows = tuple(
-        Row(
-            f"rank {rank}",
-            cells(ranks, partial(cell, rank)),
-            f"up to {max((share.get((rank, other), 0.0) for other in ranks), default=0.0):.0%}",
-        )
-        for rank in ranks
-    )
-    return Strips(
-        f"{what.capitalize()} that ranks share in {_name(shared)}",
-        rows,
-        end=float(len(ranks)),
-        columns=tuple(str(rank) for rank in ranks),
-        shades=("none", f"all {what}"),
-        note=f"Of each row's {what}, how many the column's rank draws, too. {of_many(ranks, list(drawn))}".strip(),
-    )
-
-
-def _most_shared(drawn: Mapping[int, set[Hashable]]) -> tuple[int, ...]:
-    """The ranks to show: of many, those that share most with the first."""
-    ranks = list(drawn)
-    if len(ranks) <= MOST_PAIRS:
-        return tuple(ranks)
-    first = drawn[ranks[0]]
-    return chosen(ranks, sorted(ranks, key=lambda rank: -len(first & drawn[rank])), MOST_PAIRS)
 
 
 def _batches(shared: SharedPass) -> dict[int, int]:

@@ -1,23 +1,18 @@
 """A run as the sections of a page; and whether replicas stay equal, as figures: from which step on weights differ,
-parameter by parameter, and the loss by rank."""
+parameter by parameter."""
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ddpdoctor.blame.figures import hang_section
 from ddpdoctor.check import NotMeasured
-from ddpdoctor.figures import MOST_ROWS, Figure, Lines, Row, Section, Series, Strips, Tone, cells
+from ddpdoctor.figures import Figure, Row, Section, Strips, Tone, cells
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
-from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.data_figures import data_section
 from ddpdoctor.trace.instances import by_value
-from ddpdoctor.trace.joint_training import training_steps
 from ddpdoctor.trace.recorded_job import cause_of_run, hang_analysis
-from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sync import Group, Update, differing, replicas, updates
 from ddpdoctor.trace.time_figures import step_parts, timeline
 
@@ -40,8 +35,7 @@ def sections(trace: Trace, culprits: Sequence[int] = ()) -> Iterator[Section]:
     yield from filter(None, (data_section(trace), weights_section(trace)))
 
 
-_SOME_STEPS = "Of the steps in which replicas were compared."
-MOST_PARAMETERS, MOST_UPDATES, MOST_POINTS = 24, 60, 400
+MOST_PARAMETERS, MOST_UPDATES = 24, 60
 _LEGEND = (
     (Tone.GOOD, "equal on all ranks"),
     (Tone.WAIT, "gradients differ"),
@@ -50,7 +44,7 @@ _LEGEND = (
 
 
 def weights_section(trace: Trace) -> Section | None:
-    """Since when replicas differ, and losses; None where nothing was compared."""
+    """Since when replicas differ; None where nothing was compared."""
     figures: list[Figure] = []
     sentences: list[str] = []
     try:
@@ -60,7 +54,6 @@ def weights_section(trace: Trace) -> Section | None:
                 figures.append(matrix)
             elif compared:
                 sentences.append(_all_equal(group, compared))
-        figures += _losses(trace.training())
     except NotMeasured:
         pass
     text = " ".join(sentences)
@@ -150,39 +143,3 @@ def _note(compared: Sequence[Update], apart: set[str], rows: Sequence[str]) -> s
             f"{len(rows) - MOST_PARAMETERS} more parameters are not shown; {len(apart)} of {len(rows)} differ."
         )
     return " ".join(sentences)
-
-
-def _losses(recordings: Mapping[int, Recording]) -> Iterator[Lines]:
-    """The loss that each rank calls backward on."""
-    if series := _series(recordings, _loss):
-        yield Lines("Loss of each rank's own batch", "training step", "loss", series, note=_SOME_STEPS)
-
-
-def _loss(step: TrainingStep) -> float | None:
-    """That of its backwards together, as of micro-batches whose losses are divided by their number."""
-    losses = [backward.value for backward in step.backwards if backward.value is not None]
-    return math.fsum(losses) if losses and len(losses) == len(step.backwards) else None
-
-
-def _series(
-    recordings: Mapping[int, Recording], value_of: Callable[[TrainingStep], float | None]
-) -> tuple[Series, ...]:
-    """A value of each step by rank, equal ranks as one; of many ranks those that are furthest from the others."""
-    points: dict[int, list[tuple[float, float]]] = {rank: [] for rank in recordings}
-    for index, row in training_steps(recordings):
-        for rank, step in row.items():
-            if (value := value_of(step)) is not None:
-                points[rank].append((float(index), value))
-    known = by_value({rank: tuple(line[:MOST_POINTS]) for rank, line in points.items() if len(line) > 1})
-    lines = [
-        Series("all ranks" if len(ranks) == len(recordings) else ranks_phrase(ranks), line)
-        for line, ranks in known.items()
-    ]
-    return tuple(lines if len(lines) <= MOST_ROWS else _outliers(lines))
-
-
-def _outliers(lines: Sequence[Series]) -> list[Series]:
-    means = [math.fsum(y for _, y in line.points) / len(line.points) for line in lines]
-    middle = statistics.median(means)
-    furthest = sorted(range(len(lines)), key=lambda number: -abs(means[number] - middle))
-    return [lines[number] for number in sorted(furthest[:MOST_ROWS])]

@@ -17,8 +17,7 @@ from ddpdoctor.program.index import Context, Origins
 from ddpdoctor.program.known import GENERATORS, LOADERS, SEEDS, gathers
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
-from ddpdoctor.unreached.own_data import divides, is_size
-from ddpdoctor.unreached.ranks import SIZE, is_shut, ranks_where
+from ddpdoctor.unreached.ranks import SIZE, asks_size, divides, is_shut, ranks_where
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
 JOINED_BY_ALL = frozenset(
@@ -287,7 +286,7 @@ class UnreachedLines:
         origins = value.origins
         if not origins.differs:
             return None
-        kinds = value.kinds_without(is_size)
+        kinds = value.kinds_without(asks_size)
         by_rank = kinds <= {Origin.RANK, Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT}
         own = (
             (Origin.CLOCK, True),
@@ -324,7 +323,7 @@ class UnreachedLines:
     def _is_of_shards(self, value: Expression) -> bool:
         """Whether the data that a value is made of is another on each rank: a loader without a sampler gives all ranks
         the same, as long as it does not shuffle."""
-        loaders = [it for it in value.made_of(is_size) if it.is_call and not it.called.isdisjoint(LOADERS)]
+        loaders = [it for it in value.made_of(asks_size) if it.is_call and not it.called.isdisjoint(LOADERS)]
         return not loaders or any(map(divides, loaders))
 
     @cached_property

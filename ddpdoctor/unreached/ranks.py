@@ -1,7 +1,9 @@
-"""For which ranks a condition on the rank holds, by trying it with the number of each."""
+"""For which ranks a condition on the rank holds, by trying it with the number of each; and which loaders read other
+samples on each rank."""
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from ddpdoctor.program import Condition, Expression, Origin
@@ -56,3 +58,32 @@ def _on(rank: int, expression: Expression) -> Any:
 def is_shut(condition: Condition) -> bool:
     """Whether a condition is never so: constants of the program say that, or the ranks that it needs are none."""
     return any(not known for it in condition.needs() if (known := ranks_where(it)) is not None)
+
+
+_SIZES = frozenset({"size", "numel", "dim", "nelement", "__len__"})
+_SIZE_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device", "type", "is_cuda"})
+_KINDS = frozenset(
+    {"builtins.len", "builtins.isinstance", "builtins.hasattr", "builtins.type", "builtins.callable"}
+)
+_SAMPLERS = ("sampler", "batch_sampler")
+
+
+def divides(loader: Expression) -> bool:
+    """Whether a loader reads other samples on each rank, or in another order."""
+    node = loader.node
+    if not isinstance(node, ast.Call) or any(it.arg is None for it in node.keywords) or len(node.args) > 2:
+        return False
+    given = {it.arg: it.value for it in node.keywords}
+    shuffle = given.get("shuffle")
+    shuffles = isinstance(shuffle, ast.Constant) and shuffle.value is True
+    return shuffles or any(
+        not isinstance(given.get(name, ast.Constant(None)), ast.Constant) for name in _SAMPLERS
+    )
+
+
+def asks_size(value: Expression) -> bool:
+    """Whether a part of a value is a size or a kind alone, and no sample."""
+    node = value.node
+    if isinstance(node, ast.Attribute):
+        return node.attr in _SIZE_ATTRIBUTES
+    return value.is_call and (value.method in _SIZES or not value.called.isdisjoint(_KINDS))

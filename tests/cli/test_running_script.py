@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import pytest
 
-from ddpdoctor.cli import running_script
-from ddpdoctor.cli.running_script import RunningScript
+from ddpdoctor.cli import examination
+from ddpdoctor.cli.examination import RunningScript
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.nodes.agreement import RunState
 from ddpdoctor.recorder.options import RecorderOptions
@@ -16,7 +16,7 @@ def lines(monkeypatch: pytest.MonkeyPatch, job: Job, *looks: tuple[float, int, R
     """What is said at these times, of so many steps, while the job does this."""
     said: list[str] = []
     now = 0.0
-    monkeypatch.setattr(running_script.time, "monotonic", lambda: now)
+    monkeypatch.setattr(examination.time, "monotonic", lambda: now)
     running = RunningScript(job, cast(Any, SimpleNamespace(stage=said.append)))
     for now, steps, state in looks:  # noqa: B007 - the clock reads it
         beat = SimpleNamespace(steps=steps)

@@ -171,17 +171,6 @@ def test_loaders_of_one_line_for_training_and_evaluation_are_shown_apart():
         assert [row.name for row in figure(trace, f"Samples drawn in {kind}").rows] == ["pass 0"]
 
 
-def test_ranks_that_share_samples_stand_in_a_matrix():
-    trace = recorded(3, lambda rank, one: drawing(one, (0, 1, 2, 3) if rank < 2 else (8, 9, 10, 0)))
-    shared = figure(trace, "Samples that ranks share")
-    assert [span.shade for span in shared.rows[0].spans] == [1.0, 0.25]
-    assert shared.rows[2].note == "up to 25%"
-
-
-def test_shards_that_are_padded_share_nothing():
-    assert figure(recorded(2), "Samples that ranks share") is None
-
-
 def test_the_same_order_in_each_pass_is_told():
     trace = recorded(2, lambda rank, one: drawing(one, (rank, 2 + rank), (rank, 2 + rank)))
     assert figure(trace, "Samples drawn").rows[1].note.endswith("same order as before")
@@ -224,24 +213,6 @@ def test_from_which_step_replicas_differ_parameter_by_parameter():
 def with_loss(rank, own, unlike=None):
     value = 1.0 + (rank + 1) / 1000 if rank != unlike else 7.0
     return replace(own, backwards=tuple(replace(each, value=value) for each in own.backwards))
-
-
-def test_the_loss_by_rank_is_that_of_all_backwards_of_a_step():
-    def change(rank, own):
-        own = with_loss(rank, own)
-        if own.index == 3:
-            return replace(own, backwards=(*own.backwards, replace(own.backwards[0], value=None)))
-        return replace(own, backwards=own.backwards * 2)
-
-    losses = figure(each_step(change, nproc=2), "Loss")
-    assert [series.name for series in losses.series] == ["rank 0", "rank 1"]
-    assert losses.series[1].points == ((0.0, 2.004), (1.0, 2.004), (2.0, 2.004))
-
-
-def test_of_the_losses_of_many_ranks_those_that_stand_out_are_shown():
-    losses = figure(each_step(lambda rank, own: with_loss(rank, own, unlike=20), nproc=40), "Loss")
-    assert len(losses.series) == MOST_ROWS
-    assert "rank 20" in [series.name for series in losses.series]
 
 
 def stuck(culprit=2, size=4):

@@ -51,12 +51,7 @@ def legend_of(figure: Figure) -> tuple[Entry, ...]:
     """What colours mean in strips."""
     if not isinstance(figure, Strips):
         return ()
-    entries = [(tone.value, "", text) for tone, text in figure.legend]
-    if figure.shades:
-        tone = next((span.tone for row in figure.rows for span in row.spans), Tone.OTHER).value
-        lightest, darkest = figure.shades
-        entries += [(tone, "opacity:.08", lightest), (tone, "", darkest)]
-    return tuple(entries)
+    return tuple((tone.value, "", text) for tone, text in figure.legend)
 
 
 def unit_name(figure: Strips) -> str:
