@@ -6,6 +6,7 @@ Standard library only, and loaded by path, so that the guard can do it where the
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import json
 import mmap
 import os
@@ -180,7 +181,8 @@ def _copy(path: Path, entry: Mapping[str, Any]) -> None:
     if "name" in entry:
         _name(path, entry)
     path.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(entry["kept"], path)
+    if not path.exists() or not filecmp.cmp(entry["kept"], path, shallow=False):
+        shutil.copyfile(entry["kept"], path)
     Path(entry["kept"]).unlink()
     _finish(path, entry)
 

@@ -90,10 +90,8 @@ class Originals:
         if isinstance(path, int):
             return  # which was opened for that
         place = os.path.realpath(os.fsdecode(path))
-        if self._is_ours(place):
-            return
         self._keep(place)
-        if whole:
+        if whole or place not in self._known:
             return
         with contextlib.suppress(FileNotFoundError):
             there = os.lstat(place)
@@ -104,8 +102,7 @@ class Originals:
         """A file, a folder or a symbolic link itself gets another mode, owner or time."""
         name = f"/proc/self/fd/{path}" if isinstance(path, int) else self._real_name(path, more[-1])
         for place in {name, os.path.realpath(name)}:
-            if not self._is_ours(place):
-                self._keep(place)
+            self._keep(place)
 
     def truncated(self, path: Any, *_: Any) -> None:
         """A file is cut: by its path, or open, as a file that is only added to may be."""
@@ -121,9 +118,7 @@ class Originals:
 
     def named(self, path: Any, folder: Any = -1, *_: Any) -> None:
         """A name begins or ceases to mean something."""
-        place = self._real_name(path, folder)
-        if not self._is_ours(place):
-            self._keep(place)
+        self._keep(self._real_name(path, folder))
 
     @staticmethod
     def _real_name(path: Any, folder: Any) -> str:
@@ -147,9 +142,7 @@ class Originals:
 
     def linked(self, source: Any, target: Any, of_source: Any = -1, of_target: Any = -1) -> None:
         """A file gets a further name."""
-        place = self._real_name(source, of_source)
-        if not self._is_ours(place):
-            self._keep(place, shared=True)
+        self._keep(self._real_name(source, of_source), shared=True)
         self.named(target, of_target)
 
     def made(self, path: Any, _: Any = None, folder: Any = -1) -> None:
@@ -178,12 +171,12 @@ class Originals:
         return is_covered or bool(_NOT_FILES.match(place)) or place.startswith(self._ours)
 
     def _keep(self, place: str, *, shared: bool = False) -> None:
-        """Keep what stands at a path, once for all processes; return when that is done.
+        """Keep what stands at a path, once for all processes, unless it is ours; return when that is done.
 
         Args:
             shared: whether it gets a further name, by which its content may change, too.
         """
-        if place in self._known:
+        if place in self._known or self._is_ours(place):
             return
         self._known.add(place)
         entry = os.path.join(self._folder, sha1(os.fsencode(place), usedforsecurity=False).hexdigest())
