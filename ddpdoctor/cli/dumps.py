@@ -14,7 +14,7 @@ from ddpdoctor.cli.hang_report import HangSource, verdict_of
 from ddpdoctor.hang.flight.dumped_job import CAUSES
 from ddpdoctor.hang.flight.folder import Dumps, files_of, read_files
 from ddpdoctor.hang.flight.reading import looks_like_dump, rank_of
-from ddpdoctor.hang.stack_dumps import looks_like_stacks, read_stacks
+from ddpdoctor.hang.stacks import looks_like_stacks, read_stacks
 from ddpdoctor.judge import Verdict, judge
 from ddpdoctor.model import Role, Source
 from ddpdoctor.redact import quote

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from ddpdoctor.blame.hang_snapshot import Doing, ProcessRole
-from ddpdoctor.hang.stack_dumps import looks_like_stacks, read_stacks
+from ddpdoctor.hang.stacks import looks_like_stacks, read_stacks
 from tests.support.command import in_process
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"

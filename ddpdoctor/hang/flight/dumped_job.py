@@ -30,8 +30,14 @@ from ddpdoctor.blame.hang_snapshot import Dump, Entry, HangSnapshot
 from ddpdoctor.blame.place import Place, PlaceKind
 from ddpdoctor.blame.rank_state import End, Meeting, RankState, WaitGraph
 from ddpdoctor.blame.wording import at
-from ddpdoctor.hang.flight.dumped_groups import ProcessGroup, process_groups_of
-from ddpdoctor.hang.flight.mismatch import FirstMismatch, call_phrase, differ, first_mismatch
+from ddpdoctor.hang.flight.dumped_groups import (
+    FirstMismatch,
+    ProcessGroup,
+    call_phrase,
+    differ,
+    first_mismatch,
+    process_groups_of,
+)
 from ddpdoctor.hang.flight.reading import entry as read_again
 from ddpdoctor.model import Confidence, Evidence, Where
 
