@@ -4,6 +4,7 @@ A fast test takes about a second at most, and starts neither torchrun nor any pr
 does fails and says what it started: mark the test, or its file by ``pytestmark``, with ``pytest.mark.slow``.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Generator, Iterator
@@ -49,6 +50,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("slow")
     if hasattr(config, "workerinput"):
         items.sort(key=_turn)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spare the garbage collector what stays to the end: it would look through all modules and tests each time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
