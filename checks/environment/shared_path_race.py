@@ -285,19 +285,20 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
 
 
 def _locked(recordings: Mapping[int, Recording], events: Mapping[int, FileEvent | PathAsked]) -> bool:
-    """Whether the ranks had taken a lock before they wrote. Which file it protects only the script knows."""
-    return all(
-        any(
-            event.action == "lock" and event.time < write.time and not _meets(recordings[rank], event, write)
-            for event in recordings[rank].files
-        )
-        for rank, write in events.items()
-    )
+    """Whether each rank held a lock when it wrote: which file it protects only the script knows."""
+    return bool(set.intersection(*(_held(recordings[rank], write) for rank, write in events.items())))
 
 
-def _meets(recording: Recording, lock: FileEvent, write: FileEvent | PathAsked) -> bool:
-    """Whether the rank joined a collective in between: no two ranks do while one of them holds their lock."""
-    return any(lock.time < call.time < write.time for call in recording.collectives)
+def _held(recording: Recording, write: FileEvent | PathAsked) -> set[str]:
+    """The locks that a rank took before it wrote, and the folders that it made before and removed behind it, since it
+    last joined a collective: no two ranks do while one of them holds their lock."""
+    since = max((call.time for call in recording.collectives if call.time < write.time), default=0.0)
+    taken = [event for event in recording.files if since <= event.time < write.time]
+    removed = {
+        event.path for event in recording.files if event.action == "remove" and event.time > write.time
+    }
+    folders = {event.path for event in taken if event.action == "mkdir"} & removed
+    return folders | {event.action for event in taken if event.action == "lock"}
 
 
 def _take_turns(order: HappensBefore, events: Mapping[int, FileEvent | PathAsked]) -> bool:

@@ -17,6 +17,8 @@ from ddpdoctor.program import known
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+LEAVES = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+"""Statements behind which nothing of their block is run."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 TRIES = (ast.Try, getattr(ast, "TryStar", ast.Try))  # the second is new in Python 3.11
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
@@ -89,6 +91,20 @@ class File:
         while (parent := self.parents.get(node)) is not None:
             yield parent
             node = parent
+
+    def leading_to(self, node: ast.AST) -> Iterator[tuple[ast.If | ast.While, bool, ast.stmt | None]]:
+        """The conditions that may decide whether a node of a function is reached, the innermost first: whether each has
+        to hold, and the end of its block where that stands ahead of the node, and may be the way past it."""
+        while (above := self.parents.get(node)) is not None and not isinstance(node, FUNCTIONS):
+            for name, block in ast.iter_fields(above):
+                if not isinstance(block, list) or node not in block:
+                    continue
+                for it in reversed(block[: block.index(node)]):
+                    blocks = ((True, it.orelse), (False, it.body)) if isinstance(it, ast.If) else ()
+                    yield from ((it, holds, inner[-1]) for holds, inner in blocks if inner)
+                if isinstance(above, ast.If | ast.While):
+                    yield above, name == "body", None
+            node = above
 
     def class_of(self, function: ast.AST) -> ast.ClassDef | None:
         """The class whose method a function is."""

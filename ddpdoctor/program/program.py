@@ -13,6 +13,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.program.conditions import Condition
 from ddpdoctor.program.expressions import Expression
 from ddpdoctor.program.files import (
+    LEAVES,
     LOOPS,
     File,
     Function,
@@ -114,33 +115,14 @@ class Program:
         file = self.file(where)
         if file is None or where is None or where.line is None:
             return []
-        scope = file.function_at(where.line)
-        return list(self._in_front(file, scope.body, where.line))
-
-    def _in_front(self, file: File, block: Sequence[ast.stmt], line: int) -> Iterator[Condition]:
-        for statement in block:
-            if line in lines(statement):
-                yield from self._around(file, statement, line)
-                return
-            if line < statement.lineno:
-                return
-            if isinstance(statement, ast.If):
-                for body, holds in ((statement.body, False), (statement.orelse, True)):
-                    if body and self._leaves(file, body[-1]):
-                        yield self._condition(file, statement, holds=holds)
-
-    def _around(self, file: File, statement: ast.stmt, line: int) -> Iterator[Condition]:
-        for name, block in ast.iter_fields(statement):
-            inner = block if isinstance(block, list) else []
-            if name in ("handlers", "cases"):
-                inner = [it for handler in inner for it in handler.body]
-            if any(isinstance(it, ast.stmt) and line in lines(it) for it in inner):
-                if isinstance(statement, ast.If | ast.While) and name in ("body", "orelse"):
-                    yield self._condition(file, statement, holds=name == "body")
-                yield from self._in_front(file, inner, line)
-
-    def _condition(self, file: File, statement: ast.If | ast.While, *, holds: bool) -> Condition:
-        return Condition(Expression(self, file, statement.test), holds, file.where(statement))
+        leading = (
+            [*file.leading_to(node)] if (node := next(reversed(file.statements_at(where.line)), None)) else []
+        )
+        return [
+            Condition(Expression(self, file, it.test), holds, file.where(it))
+            for it, holds, end in reversed(leading)
+            if end is None or isinstance(end, LEAVES) or self.loops.ends_process(file, end)
+        ]
 
     def calls_otherwise(self, condition: Condition) -> Iterator[ast.Call]:
         """The calls that are made where a condition is otherwise, there and in the functions called there."""
@@ -148,11 +130,6 @@ class Program:
             entered = self.loops.called_in(condition.test.file, node)
             yield from (it for it in own_nodes(node) if isinstance(it, ast.Call))
             yield from (it for scope in entered for it in own_nodes(scope) if isinstance(it, ast.Call))
-
-    def _leaves(self, file: File, statement: ast.stmt) -> bool:
-        """Whether nothing behind a statement of its block is run."""
-        leaves = isinstance(statement, ast.Return | ast.Continue | ast.Break | ast.Raise)
-        return leaves or self.loops.ends_process(file, statement)
 
     def around(self, where: Where) -> Where:
         """The same line, with the name of its function as the text has it."""

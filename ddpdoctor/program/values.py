@@ -18,6 +18,7 @@ from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.files import (
     COMPREHENSIONS,
     FUNCTIONS,
+    LEAVES,
     File,
     argument,
     arguments,
@@ -285,12 +286,10 @@ class Values(RankNumbers):
         for copy in copies:
             definition, file = copy.node, copy.file
             if isinstance(definition, Definition) and "." in definition.key:
-                scope = file.scopes[definition.node]
-                for above in file.above(definition.node) if scope is not home else ():
-                    if above is scope:
-                        break
-                    if isinstance(above, ast.If | ast.While):
-                        yield copy.at(above.test)
+                leading = file.leading_to(definition.node) if file.scopes[definition.node] is not home else ()
+                yield from (
+                    copy.at(it.test) for it, _, end in leading if end is None or isinstance(end, LEAVES)
+                )
 
     def _of_subscript(self, point: Point, node: ast.Subscript) -> Made:
         if "os.environ" in self.referents(point.at(node.value)):
