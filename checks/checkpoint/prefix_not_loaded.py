@@ -10,7 +10,11 @@ from ddpdoctor.trace import Recording, Trace, by_line, on_each_rank
 PREFIXES = ("module.", "_orig_mod.")
 _KEY = r"^KeyError: ['\"](module|_orig_mod)\.[\w.]+['\"]$"
 """In scripts that copy name by name."""
-RAISED = r"Error\(s\) in loading state_dict(?s:.)*[\"' ](module|_orig_mod)\."
+_HAS, _HAS_NOT = r"['\"](module|_orig_mod)\.", r"['\"](?!module\.|_orig_mod\.)"
+_BARE_MODEL, _WRAPPED_MODEL = (
+    rf"Missing key\(s\) in state_dict: {model}(?s:.)*Unexpected key\(s\) in state_dict: {saved}"
+    for model, saved in ((_HAS_NOT, _HAS), (_HAS, _HAS_NOT))
+)
 
 
 class PrefixNotLoaded(Check):
@@ -41,7 +45,7 @@ class PrefixNotLoaded(Check):
 
     code = "DD403"
     title = "checkpoints are loaded under the model's names"
-    raises = (RAISED,)
+    raises = (_BARE_MODEL, _WRAPPED_MODEL)
 
     def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.recordings()
@@ -63,12 +67,10 @@ class PrefixNotLoaded(Check):
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(*self.raises) or log.reason(_KEY)
-        prefix = f"{reason.match[1]}."
-        _, _, unexpected = reason.match.string.partition("Unexpected key(s)")
-        from_checkpoint = prefix in unexpected or reason.match.re.pattern == _KEY
-        ours, theirs = ("do not", "begin") if from_checkpoint else ("do", "do not begin")
+        is_wrapped = reason.match.re.pattern == _WRAPPED_MODEL
+        ours, theirs = ("do", "do not begin") if is_wrapped else ("do not", "begin")
         return self.fail(
-            f"the names of a checkpoint {theirs} with {prefix!r}, and those of the model {ours}",
+            f"the names of a checkpoint {theirs} with '{reason.match[1]}.', and those of the model {ours}",
             **log_fields(reason),
         )
 

@@ -57,7 +57,7 @@ _KNOWN = (
         fix="ulimit -l     # inside the job; it has to say unlimited\ndmesg -T | grep -i mlx5",
     ),
     Message(
-        r"[Gg]loo connectFullMesh failed with \[[^\]]{1,200}\] (?:no error|Success)",
+        r"[Gg]loo connectFullMesh failed with \[[^\]]{1,200}\] (?:no error|Success)(?!: connect \[127\.)",
         why="gloo's ranks gave each other addresses that cannot be reached, or one of them had "
         "ended. Without GLOO_SOCKET_IFNAME gloo takes the address of the host's name.",
         fix="getent hosts $(hostname)     # on every node: no 127.0.1.1\n"

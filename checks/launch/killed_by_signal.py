@@ -6,7 +6,7 @@ from ddpdoctor.blame.wording import consequences, verb, who
 from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Role
 from ddpdoctor.failures import Says, pattern
 from ddpdoctor.group.group_record import GroupRecord, Stage
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Ended, Line, Log, Reason, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import first_death, has_failed
 from ddpdoctor.text import ranks_phrase
@@ -220,10 +220,12 @@ class KilledBySignal(Check):
         if launcher and launcher.match["signal"] in ("15", "SIGTERM") and _is_consequence(log, launcher):
             launcher = None
         number = _number(launcher.match["signal"]) if launcher else 0
+        by_person = _ENDS_STEP.fullmatch(scheduler.match[0]) if scheduler else number == signal.SIGINT
+        report = self.warn if by_person else self.fail
         if launcher and number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
             texts = _TEXTS.get(number, _UNKNOWN)
             sender = f", which the scheduler sent: {scheduler.match[0]}" if scheduler else ""
-            return self.fail(
+            return report(
                 f"the launcher was ended by {_name(number)}{sender}",
                 why=f"{texts['why']} The training did not fail; the launcher forwarded the signal to its ranks.",
                 fix=texts["fix"],
@@ -231,7 +233,7 @@ class KilledBySignal(Check):
             )
         if scheduler:
             words = scheduler.match[0]
-            return self.fail(
+            return report(
                 f"the scheduler ended the job: {words}",
                 why=_WHY_OF_SCHEDULER,
                 fix=next((fix for start, fix in _FIX_OF.items() if words.startswith(start)), _FIX_OF_SLURM),
@@ -247,27 +249,17 @@ class KilledBySignal(Check):
         number = -first.code if first else _number_in(dying)
         if number == signal.SIGABRT and (log.waits or log.first(_WATCHDOG_LOST)):
             return NOT_IN_OUTPUT  # the watchdog aborts a process whose collective did not end, or that lost a peer
-        if first:
-            return self._ended_by_signal(first, log.search(*_LAST_WORDS))
-        return self._died(dying) if dying else NOT_IN_OUTPUT
-
-    def _ended_by_signal(self, first: Ended, last: Reason | None) -> Finding:
-        ranks = () if first.rank is None else (first.rank,)
-        return self.fail(
-            f"{first.who} was killed by {_name(-first.code)}",
-            confidence=Confidence.LIKELY,
-            # A library's error aborts the process.
-            explained_by=("DD314",) if -first.code == signal.SIGABRT else (),
-            **_TEXTS.get(-first.code, _UNKNOWN),
-            **log_fields(first, *([last] if last else []), role=Role.DEATH, ranks=ranks),
-        )
-
-    def _died(self, words: Reason) -> Finding:
-        number = _number_in(words)
-        details = log_fields(words, role=Role.DEATH)
+        source = first or dying
+        if source is None:
+            return NOT_IN_OUTPUT
+        last = log.search(*_LAST_WORDS) if first else None
+        ranks = {"ranks": () if first.rank is None else (first.rank,)} if first else {}
+        details = log_fields(source, *([last] if last else []), role=Role.DEATH, **ranks)
         return self.fail(
             f"{ranks_phrase(details['ranks'], 'a process')} was killed by {_name(number)}",
             confidence=Confidence.LIKELY,
+            # A library's error aborts the process.
+            explained_by=("DD314",) if number == signal.SIGABRT else (),
             **_TEXTS.get(number, _UNKNOWN),
             **details,
         )

@@ -28,9 +28,14 @@ _ORDER = (
 
 
 def root_cause(findings: Sequence[Finding]) -> Finding | None:
-    """The failure among them that explains the others; None where nothing failed."""
-    failed = [finding for finding in findings if finding.level is Level.FAIL]
-    return min(failed, key=_explains, default=None)
+    """The failure or end among them that explains the others; None where nothing failed."""
+    return min(filter(_is_an_end, findings), key=_explains, default=None)
+
+
+def _is_an_end(finding: Finding) -> bool:
+    """Whether it is a failure, or the end of the job by a person, of which a check only warns."""
+    by_person = finding.sighting is not None and finding.sighting.role is Role.DEATH
+    return by_person or finding.level is Level.FAIL
 
 
 def _explains(finding: Finding) -> tuple[int, int, bool, str]:
@@ -91,8 +96,8 @@ def _is_of_attempt(finding: Finding) -> bool:
 
 
 def _cleared(verdict: Verdict, cause: Finding) -> Verdict:
-    failed = (finding for finding in verdict.findings if finding.level is Level.FAIL and finding is not cause)
-    return verdict.without((finding for finding in failed if not _is_beside(finding, cause)), cause.code)
+    others = (finding for finding in filter(_is_an_end, verdict.findings) if finding is not cause)
+    return verdict.without((finding for finding in others if not _is_beside(finding, cause)), cause.code)
 
 
 def _is_beside(finding: Finding, cause: Finding) -> bool:

@@ -31,6 +31,18 @@ test_what_is_another_matter_is_not = leaves_alone(
             "RuntimeError",
             'Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: "a.weight". ',
         ),
+        raised(
+            0,
+            "RuntimeError",
+            "Error(s) in loading state_dict for DistributedDataParallel:\n\tsize mismatch for "
+            "module.a.weight: copying a param with shape torch.Size([9]) from checkpoint.",
+        ),
+        raised(
+            0,
+            "RuntimeError",
+            "Error(s) in loading state_dict for DistributedDataParallel:\n\tMissing key(s) in state_dict: "
+            '"module.b.weight". \n\tUnexpected key(s) in state_dict: "module.a.weight".',
+        ),
     ],
 )
 

@@ -1,6 +1,6 @@
 import pytest
 
-from ddpdoctor.model import Source
+from ddpdoctor.model import Level, Source
 from tests.support.judging import only_finding
 from tests.support.logs import TRAINING, explained, leaves_alone, log, raised, summary
 
@@ -104,3 +104,24 @@ def test_the_abort_of_a_watchdog_is_none_of_a_fault():
     )
     (finding,) = explained(watchdog + "[rank0]: Fatal Python error: Aborted\n")
     assert finding.headline.startswith("rank 0 waited in ALLREDUCE number 5")
+
+
+_CANCELLED = "slurmstepd: error: *** STEP 7.0 ON node-a CANCELLED AT 2026-01-02T03:04:05{} ***\n"
+_SENT = "W0102 03:04:05 1 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 12 closing signal {}\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "level"),
+    [
+        (_SENT.format("SIGINT"), Level.WARN),
+        (_SENT.format("SIGHUP"), Level.FAIL),
+        (_CANCELLED.format(""), Level.WARN),
+        (_CANCELLED.format("") + "srun: error: node-a: tasks 0-3: Terminated\n", Level.WARN),
+        (_CANCELLED.format(" DUE TO TIME LIMIT"), Level.FAIL),
+        (raised(0, "KeyError", "'labels'") + _SENT.format("SIGINT"), Level.FAIL),
+        (summary(1, -11) + _CANCELLED.format(""), Level.FAIL),
+    ],
+)
+def test_a_job_that_a_person_ended_did_not_fail(end, level):
+    (finding,) = explained(3 * TRAINING + end)
+    assert finding.level is level

@@ -23,6 +23,15 @@ NAMED = [
         raised(
             3,
             "RuntimeError",
+            "Gloo connectFullMesh failed with [../gloo/transport/tcp/pair.cc:144] no error: connect "
+            "[127.0.1.1]:2109: Connection refused",
+        ),
+        "gloo announced the loopback address 127.0.1.1",
+    ),
+    (
+        raised(
+            3,
+            "RuntimeError",
             "Gloo connectFullMesh failed with [../pair.cc:152] timed out connecting: SO_ERROR: Connection "
             "refused, remote=[127.0.0.1]:28114 (rank=9, size=16)",
         ),
