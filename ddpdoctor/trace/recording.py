@@ -183,17 +183,18 @@ class Recording:
         return tuple(forward for forward in self.events(Forward) if not self.learns(forward))
 
     def learns(self, forward: Forward) -> bool:
-        """Whether a forward may lead to a backward: autograd is on, and its line does not only evaluate."""
-        return forward.grad and (forward.at is None or forward.at.place not in self._evaluating)
+        """Whether a forward may lead to a backward: autograd is on, and it does not only evaluate."""
+        evaluates = not forward.training and forward.at is not None and forward.at.place in self._evaluating
+        return forward.grad and not evaluates
 
     @cached_property
     def _evaluating(self) -> frozenset[tuple[str, int | None]]:
-        """Lines whose forwards are all in eval mode, none the last one ahead of a backward, of a model that trains in
-        train mode."""
+        """Lines of which no forward in eval mode was the last one ahead of a backward, of a model that trains in train
+        mode."""
         forwards = [it for it in self.forwards if it.grad and it.at]
         times = [it.time for it in forwards]
         led = [forwards[bisect(times, it.time) - 1] for it in self.backwards if times and it.time > times[0]]
-        trained = {it.at.place for it in (*led, *(it for it in forwards if it.training)) if it.at}
+        trained = {it.at.place for it in led if it.at and not it.training}
         is_sure = any(it.training for it in led)
         return frozenset(it.at.place for it in forwards if is_sure and it.at) - trained
 

@@ -66,6 +66,10 @@ def learning(*marks: str) -> list[str]:
 
 def test_what_evaluates_with_autograd_learns_nothing():
     assert learning("T", "b", "u", "e", "e", "T", "b", "u") == ["T", "T"]
+    # The same line trains and evaluates, as a function for both does.
+    assert learning("T", "b", "u", "t", "t", "T", "b", "u") == ["T", "T"]
+    # Nobody has put the model back into train mode.
+    assert learning("T", "b", "u", "t", "b", "u", "t") == ["T", "T", "T"]
     # A loss of two forwards, and a model that is trained in eval mode.
     assert learning("S", "T", "b", "u") == ["S", "T"]
     assert learning("s", "t", "b", "u", "s", "t", "b", "u") == ["S", "T", "S", "T"]
