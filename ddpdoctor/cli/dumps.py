@@ -72,16 +72,14 @@ def snapshot_of(files: dict[Path, int], stacks: Sequence[Path]) -> tuple[HangSna
     dumps, seen = read_files(files), read_stacks(stacks)
     if files and not dumps.ranks:
         raise UsageError(_why_none(dumps))
-    if stacks and not (dumps.ranks or seen.ranks):
+    if stacks and not (dumps.ranks or seen.ranks or seen.world_size):
         raise UsageError(
             f"neither {quote(str(stacks[0]))} nor its name tells the rank, as pyspy_rank_3.txt does"
         )
-    unseen = (*dumps.left_out, *seen.unseen)
-    notes = (
-        [f"read {plural(len(dumps.ranks), 'dump')}, of {ranks_phrase(dumps.ranks)}"] if dumps.ranks else []
-    )
+    unseen, flight = (*dumps.left_out, *seen.unseen), {**seen.flight, **dumps.ranks}
+    notes = [f"read {plural(len(flight), 'dump')}, of {ranks_phrase(flight)}"] if flight else []
     notes += [f"read the stacks of {ranks_phrase(seen.ranks)}"] if seen.ranks else []
-    return replace(seen, flight=dumps.ranks, unseen=unseen), (*notes, *unseen)
+    return replace(seen, flight=flight, unseen=unseen), (*notes, *unseen)
 
 
 def judge_dumps(
@@ -102,7 +100,9 @@ def judge_dumps(
 
 
 def source_of(snapshot: HangSnapshot) -> HangSource:
-    """What stacks of ranks, and maybe dumps, give to judge."""
+    """What stacks of ranks, dumps or both give to judge."""
+    if not snapshot.processes:
+        return HangSource(Trace(ranks=(), snapshot=snapshot))
     return HangSource(live_trace(snapshot, Recorded()), snapshot_state(snapshot))
 
 

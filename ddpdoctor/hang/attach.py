@@ -19,7 +19,7 @@ from ddpdoctor.hang.jobs import Job, NoJob, as_they_are_now, jobs_among, jobs_of
 from ddpdoctor.hang.stacks import StacksUnavailable, dump, main_thread
 from ddpdoctor.host.proc import loads_torch
 from ddpdoctor.host.system import Process, System
-from ddpdoctor.text import fold_ranks, plural
+from ddpdoctor.text import plural, ranks_phrase
 
 LOOKS = 5
 """After two that were not clear, seconds apart: a rank that sleeps or computes for a second is no news."""
@@ -76,26 +76,21 @@ def look_at(job: Job, stage: Callable[[str], None]) -> HangSnapshot:
     if snapshot_state(snapshot) is not JobState.MOVES:
         stage(f"checking for {LOOKS - 1} s whether they make progress")
         snapshot = capture(job.ranks, records=records, looks=LOOKS)
-    _verify(snapshot)
+    ranks = [process for process in snapshot.processes if process.role is ProcessRole.RANK]
+    if all(rank.unseen for rank in ranks):
+        reasons = "; ".join(sorted({rank.unseen for rank in ranks}))
+        raise NoJob(f"no stack of any rank can be read: {reasons}")
     flight = snapshot.flight or _left_dumps(job)
     return replace(
         snapshot, world_size=job.world_size, flight=flight, unseen=(*snapshot.unseen, *_elsewhere(job))
     )
 
 
-def _verify(snapshot: HangSnapshot) -> None:
-    ranks = [process for process in snapshot.processes if process.role is ProcessRole.RANK]
-    reasons = {rank.unseen for rank in ranks}
-    if all(rank.unseen for rank in ranks):
-        raise NoJob(f"no stack of any rank can be read: {'; '.join(sorted(reasons))}")
-
-
 def _elsewhere(job: Job) -> tuple[str, ...]:
     missing = set(range(job.world_size or 0)) - set(job.ranks.values())
     if not missing or len(missing) > 1 << 20:
         return ()
-    word = "rank" if len(missing) == 1 else "ranks"
-    return (f"{word} {fold_ranks(missing)} not found: no process on this host has that rank",)
+    return (f"{ranks_phrase(missing)} not found: no process on this host has that rank",)
 
 
 def _left_dumps(job: Job) -> dict[int, Dump]:

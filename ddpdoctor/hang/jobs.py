@@ -93,7 +93,9 @@ def jobs_of(pids: Sequence[int], processes: Sequence[Process]) -> list[Job]:
         line = {pid, *(process.pid for process in _above(by_pid[pid], by_pid))}
         below = {process.pid for process in _below(pid, processes)}
         related = [job for job in known if line & job.ranks.keys() or below & job.ranks.keys()]
-        for job in related or [_without_variables(_launcher(by_pid[pid], by_pid), processes)]:
+        given = by_pid[pid]  # or the process that has started it by multiprocessing's spawn
+        launcher = by_pid.get(given.parent, given) if _SPAWNED in given.command else given
+        for job in related or [_without_variables(launcher, processes)]:
             jobs[tuple(job.ranks)] = job
     return list(jobs.values())
 
@@ -172,11 +174,6 @@ def _job(ranks: Sequence[Process]) -> Job:
         max(rank.age for rank in ordered),
         first.user,
     )
-
-
-def _launcher(given: Process, by_pid: Mapping[int, Process]) -> Process:
-    """The process that has started it by multiprocessing's spawn; else itself."""
-    return by_pid.get(given.parent, given) if _SPAWNED in given.command else given
 
 
 def _without_variables(given: Process, processes: Sequence[Process]) -> Job:

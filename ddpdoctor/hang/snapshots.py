@@ -58,32 +58,19 @@ def write(snapshot: HangSnapshot, folder: Path, records: Path | None = None) -> 
         records: what our recorder wrote of its processes is copied from there.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    first = min(
-        snapshot.processes, key=lambda process: process.pid, default=SampledProcess(os.getpid(), None)
-    )
+    first = min(snapshot.processes, key=lambda it: it.pid, default=SampledProcess(os.getpid(), None))
     name = f"{_OF_A_NAME.sub('_', first.host) or 'host'}-{first.pid}"
     flight = {}
     for rank, dump in snapshot.flight.items():
         flight[str(rank)] = f"{name}_rank_{rank}"
         shutil.copyfile(dump.file, folder / flight[str(rank)])
-    kept = StoredSnapshot(
-        SCHEMA,
-        snapshot.seconds,
-        snapshot.world_size,
-        snapshot.timeout,
-        snapshot.unseen,
-        flight,
-        snapshot.processes,
-    )
+    own = snapshot.seconds, snapshot.world_size, snapshot.timeout, snapshot.unseen
+    kept = StoredSnapshot(SCHEMA, *own, flight, snapshot.processes)
     write_json(folder / f"{name}{ENDING}", asdict(kept))
     if records is not None:
-        _copy_records(records, folder / RECORDS)
-
-
-def _copy_records(records: Path, folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    for file in records.glob("*.jsonl"):
-        shutil.copyfile(file, folder / file.name)
+        (folder / RECORDS).mkdir(exist_ok=True)
+        for file in records.glob("*.jsonl"):
+            shutil.copyfile(file, folder / RECORDS / file.name)
 
 
 def move_into(staging: Path, folder: Path) -> None:

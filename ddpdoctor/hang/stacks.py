@@ -1,8 +1,8 @@
 """Stacks of running processes, by py-spy; by the interpreter itself where ptrace is not allowed.
 
 And stacks that others wrote as text: py-spy dump, faulthandler, and the dumps of torch.distributed.debug's server. That
-server writes ``stacks_<time>.txt`` (of faulthandler) and ``pyspy_dump_<time>.txt``, with a header before each rank. Of
-files without such headers, the name tells the rank.
+server writes ``stacks_<time>.txt`` (of faulthandler) and ``pyspy_dump_<time>.txt``, with a header before each rank, and
+``fr_trace_<time>.txt``, tables of all ranks. Of files without such headers, the name tells the rank.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import subprocess
 import sys
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from ddpdoctor.blame.frames import Frame, is_of_recorder, is_of_script, parse_faulthandler
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, ProcessRole, SampledProcess
+from ddpdoctor.blame.hang_snapshot import Doing, Dump, HangSnapshot, ProcessRole, SampledProcess
 from ddpdoctor.files import written_at
+from ddpdoctor.hang.flight import tables
 from ddpdoctor.hang.flight.reading import rank_of
+from ddpdoctor.hang.flight.unpickle import Refused
 from ddpdoctor.text import shorten
 
 PY_SPY_SECONDS = 10.0
@@ -218,7 +221,7 @@ _PROCESS = re.compile(r"^Process (?P<pid>\d+): (?P<command>.*)$", re.MULTILINE)
 _THREAD = re.compile(r'^Thread (?P<id>\w+) \((?P<doing>[a-z+]+)\)(?:: "(?P<name>.*)")?$', re.MULTILINE)
 _FRAME = re.compile(r"^ {4}(?P<function>\S.*) \((?P<file>[^()]+):(?P<line>\d+)\)$", re.MULTILINE)
 _BEGINS = re.compile(
-    r"\s*(?:PARTIAL DATA: |=== Rank \d+: |Process \d+: .*\nPython v"
+    rf"\s*(?:PARTIAL DATA: |{tables.BEGINS}|=== Rank \d+: |Process \d+: .*\nPython v"
     r"|(?:Current t|T)hread 0x\w+ .*\(most recent call first\):)"
 )
 
@@ -236,8 +239,16 @@ def read_stacks(files: Sequence[Path]) -> HangSnapshot:
     """The processes that the newest file shows of each rank; an older one tells whether they stand."""
     seen: dict[tuple[int | None, str, int], SampledProcess] = {}
     unseen: dict[int, str] = {}
+    flight: dict[int, Dump] = {}
+    moved = False
     for file in sorted(files, key=lambda file: (written_at(file), file.name)):
-        for process in _processes(file):
+        with file.open(encoding="utf-8", errors="replace") as opened:
+            text = opened.read(_LARGEST)
+        with suppress(Refused, ValueError, RecursionError):
+            if dumps := tables.read_tables(text, file):
+                moved = bool(flight) and _last_calls(flight) != _last_calls(dumps)
+                flight = dumps
+        for process in _processes(text, file):
             if process.unseen and process.rank is not None:
                 unseen[process.rank] = process.unseen
                 continue
@@ -246,15 +257,19 @@ def read_stacks(files: Sequence[Path]) -> HangSnapshot:
             again = before.stack if before and before.stack else process.stack
             seen[key] = replace(process, again=again)
     missing = [f"rank {rank}: {why}" for rank, why in sorted(unseen.items()) if (rank, "rank", 0) not in seen]
-    ranks = {rank for rank, *_ in seen if rank is not None} | set(unseen)
-    return HangSnapshot(
-        tuple(seen.values()), world_size=max(ranks, default=-1) + 1 or None, unseen=tuple(missing)
-    )
+    if moved:
+        missing.append("ranks issued further collectives between the last two flight recorder tables")
+    ranks = {*(rank for rank, *_ in seen if rank is not None), *unseen, *flight}
+    size = max(ranks, default=-1) + 1 or None
+    flight = {} if moved else flight
+    return HangSnapshot(tuple(seen.values()), world_size=size, flight=flight, unseen=tuple(missing))
 
 
-def _processes(file: Path) -> Iterator[SampledProcess]:
-    with file.open(encoding="utf-8", errors="replace") as opened:
-        text = opened.read(_LARGEST)
+def _last_calls(flight: Mapping[int, Dump]) -> dict[int, dict[str, int]]:
+    return {rank: {group: call.number for group, call in dump.last.items()} for rank, dump in flight.items()}
+
+
+def _processes(text: str, file: Path) -> Iterator[SampledProcess]:
     parts = _parts(_RANK, text)
     for header, own in parts:
         host = header["address"].rpartition("//")[2].rpartition(":")[0]

@@ -124,19 +124,17 @@ class Job:
         if self.bundled:
             environ.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it
         path = os.pathsep.join(filter(None, (str(_INJECT), environ.get("PYTHONPATH"))))
+        # What torchrun sets for its ranks has to stand before forked ones import torch, since they do not.
+        sets_threads = self.recorder.rehearse or (self.bundled and launch.nproc > 1)
         return {
             **_compiler_cache(folder),
             **_flight_recorder(environ, torch),
-            **({"OMP_NUM_THREADS": _THREADS} if self.recorder.rehearse or self._sets_threads(launch) else {}),
+            **({"OMP_NUM_THREADS": _THREADS} if sets_threads else {}),
             **environ,
             # Forked ranks get theirs from the process that forks them, which is not to be recorded.
             **({} if self.bundled else self._recorder_environ(launch, folder)),
             "PYTHONPATH": path,
         }
-
-    def _sets_threads(self, launch: Launch) -> bool:
-        """Whether what torchrun sets for its ranks has to stand before it imports torch, since they do not."""
-        return self.bundled and launch.nproc > 1
 
     def _recorder_environ(self, launch: Launch, folder: Path) -> dict[str, str]:
         return recorder_options(self.recorder, launch, folder / RECORD).to_environment()

@@ -7,11 +7,12 @@ import re
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ddpdoctor.blame.frames import Failure, is_of_recorder
-from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot, SampledProcess
+from ddpdoctor.blame.hang_snapshot import Doing, SampledProcess
 from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
@@ -135,7 +136,9 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
     numbers = _ranks_here(job, launch, recorded)
     alone = recorded.others[:1] if job.kind is JobKind.LINE and not recorded.ranks else ()
     recordings = dict(recorded.ranks) or dict(enumerate(alone))
-    snapshot = _snapshot(folder)
+    snapshot = None  # where nobody looked, or was killed while looking
+    with suppress(Refused):
+        snapshot = snapshots.read(folder / SNAPSHOT)
     processes = snapshot.ranks if snapshot else {}
     log = tail(folder / ERR)
     ranks = forgive([_rank(rank, recordings.get(rank), output, processes.get(rank)) for rank in numbers])
@@ -186,14 +189,6 @@ def _ended_job(job: Job, ranks: Mapping[int, Recording], stopped: Stopped) -> Tr
     )
 
 
-def _snapshot(folder: Path) -> HangSnapshot | None:
-    """What was seen of the job when it stood still; None where nobody looked, or was killed while looking."""
-    try:
-        return snapshots.read(folder / SNAPSHOT)
-    except Refused:
-        return None
-
-
 def tail(file: Path) -> tuple[str, ...]:
     """The last lines of a file that may be long; empty where it is absent."""
     return tuple(_read(file).splitlines()[-_TAIL_LINES:])
@@ -234,7 +229,9 @@ class _RankOutput:
         launcher = _read(folder / ERR)
         self.exit_codes = torchrun.exit_codes(launcher, launch)
         for ended in _SPAWNED.finditer(launcher):
-            self.exit_codes.setdefault(int(ended["rank"]), _exit_code(ended))
+            named = getattr(signal, ended["signal"] or "", None)
+            code = int(ended["code"]) if ended["code"] else -int(named) if named else 1
+            self.exit_codes.setdefault(int(ended["rank"]), code)
         blamed = self.exit_codes or any(rank.raised or _status(rank) for rank in recorded.ranks.values())
         by_itself = stopped.ended_at is None
         if job.kind is JobKind.LINE and stopped.status and by_itself and not blamed:
@@ -287,13 +284,6 @@ def _status(recording: Recording | None) -> int | None:
     if recording is None or recording.exit is None:
         return None
     return 1 if recording.raised else int(recording.exit.status or 0)
-
-
-def _exit_code(ended: re.Match[str]) -> int:
-    if ended["code"]:
-        return int(ended["code"])
-    named = getattr(signal, ended["signal"], None)
-    return -int(named) if named else 1
 
 
 def _failure(recording: Recording | None, path: Path, stopped: Stopped, broke: bool) -> Failure | None:

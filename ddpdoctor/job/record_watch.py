@@ -209,13 +209,9 @@ def _take_joining(process: RecordedProcess, arguments: Mapping[str, Any], enviro
     process.timeout = arguments.get("timeout")
     process.backend = str(arguments.get("backend", ""))
     address = str(arguments.get("init_method", "env://"))
-    process.local = _is_local(environ.get("MASTER_ADDR", "") if address.startswith("env://") else address)
-
-
-def _is_local(address: str) -> bool:
-    return address.startswith("file://") or any(
-        name in address for name in ("127.0.0.1", "localhost", "[::1]")
-    )
+    address = environ.get("MASTER_ADDR", "") if address.startswith("env://") else address
+    here = (name in address for name in ("127.0.0.1", "localhost", "[::1]"))
+    process.local = address.startswith("file://") or any(here)
 
 
 def _number(text: object, default: int | None = None) -> int | None:

@@ -157,13 +157,9 @@ def _change(place: Path, real: Path) -> WrittenFile | None:
         return WrittenFile(str(real), 0, existed=True, removed=True)
     if stat.S_ISDIR(new.st_mode):
         return None if old else WrittenFile(f"{real}{os.sep}", 0)
-    if old and _same(new, old):
+    if old and (new.st_size, new.st_mtime_ns, new.st_mode) == (old.st_size, old.st_mtime_ns, old.st_mode):
         return None
     return WrittenFile(str(real), new.st_size, existed=old is not None)
-
-
-def _same(new: os.stat_result, old: os.stat_result) -> bool:
-    return (new.st_size, new.st_mtime_ns, new.st_mode) == (old.st_size, old.st_mtime_ns, old.st_mode)
 
 
 def view_command(command: Sequence[str], folder: Path, script: str | None, why_not: str | None) -> list[str]:

@@ -4,48 +4,27 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.live.job import LiveJob, LiveRank
+from ddpdoctor.live.job import LiveJob
 from ddpdoctor.nodes.agreement import RunState
 
 FILE_SECONDS = 10.0
 """Between two writes of the file."""
 _ADDRESS = re.compile(r"(?P<host>[^/]*):(?P<port>\d+)")
-_OF_THE_JOB: tuple[tuple[str, str, Callable[[LiveJob], float | None]], ...] = (
-    ("ranks", "Ranks that have started.", lambda job: len(job.ranks)),
-    ("world_size", "Ranks of the job.", lambda job: job.world_size),
-    ("restarts", "Restarts by the launcher.", lambda job: job.restarts),
-    ("checkpoint_age_seconds", "Since the last checkpoint.", lambda job: job.save_age if job.save else None),
-)
-_OF_A_RANK: tuple[tuple[str, str, Callable[[LiveJob, LiveRank], float | None]], ...] = (
-    ("steps", "Training steps that the rank ended.", lambda _, r: r.steps),
-    (
-        "slowest",
-        "1 for a rank that works clearly longer in a step than the others.",
-        lambda j, r: r is j.slowest,
-    ),
-    (
-        "step_seconds",
-        "Seconds from the end of a training step to that of the next.",
-        lambda _, r: r.step_seconds,
-    ),
-    ("work_seconds", "Seconds of a training step that the rank itself works.", lambda _, r: r.work_seconds),
-    (
-        "data_wait_ratio",
-        "Share of a training step that the rank waits for batches.",
-        lambda _, r: r.data_share,
-    ),
-    (
-        "rank_wait_ratio",
-        "Share of a training step that the rank waits for others.",
-        lambda _, r: r.wait_share,
-    ),
-    ("memory_bytes", "Resident memory of the rank's process.", lambda _, r: r.memory),
-    ("no_progress_seconds", "Seconds since the rank last showed progress.", lambda _, r: r.still),
-)
+_OF_A_RANK = {
+    "steps": ("steps", "Training steps that the rank ended."),
+    "step_seconds": ("step_seconds", "Seconds from the end of a training step to that of the next."),
+    "work_seconds": ("work_seconds", "Seconds of a training step that the rank itself works."),
+    "data_wait_ratio": ("data_share", "Share of a training step that the rank waits for batches."),
+    "rank_wait_ratio": ("wait_share", "Share of a training step that the rank waits for others."),
+    "memory_bytes": ("memory", "Resident memory of the rank's process."),
+    "no_progress_seconds": ("still", "Seconds since the rank last showed progress."),
+}
+"""The attribute of each metric, and what it is."""
+_SLOWEST = "1 for a rank that works clearly longer in a step than the others."
 _COUNTERS = ("steps", "restarts")
 _Samples = Iterable[tuple[tuple[str, ...], float | None]]
 """Values of a metric, each with those of its labels; None where it is not known."""
@@ -114,14 +93,23 @@ class Metrics:
         yield self._family("state", "1 for how ddpdoctor judges the job.", states, "state")
         if (job := self._job) is None:
             return
-        for name, text, of_job in _OF_THE_JOB:
-            if (value := of_job(job)) is not None:
+        age = job.save_age if job.save else None
+        for name, text, value in (
+            ("ranks", "Ranks that have started.", len(job.ranks)),
+            ("world_size", "Ranks of the job.", job.world_size),
+            ("restarts", "Restarts by the launcher.", job.restarts),
+            ("checkpoint_age_seconds", "Since the last checkpoint.", age),
+        ):
+            if value is not None:
                 yield self._family(name, text, [((), value)])
         drifts = (((drift.kind.value,), drift.step) for drift in job.drifts)
         yield self._family("drift_step", "The step since which this is worse than before.", drifts, "of")
-        for name, text, of_rank in _OF_A_RANK:
-            ranks = (((str(rank.rank), rank.host), of_rank(job, rank)) for rank in job.ranks)
-            yield self._family(name, text, ranks, "rank", "host")
+        labels, slowest = [(str(rank.rank), rank.host) for rank in job.ranks], job.slowest
+        values = {"slowest": (_SLOWEST, [rank is slowest for rank in job.ranks])}
+        for name, (attribute, text) in _OF_A_RANK.items():
+            values[name] = text, [getattr(rank, attribute) for rank in job.ranks]
+        for name, (text, of_ranks) in values.items():
+            yield self._family(name, text, zip(labels, of_ranks, strict=True), "rank", "host")
 
     def _family(self, name: str, text: str, samples: _Samples, *labels: str) -> Any:
         core = self._client.core

@@ -19,7 +19,8 @@ _STYLES = {State.FAILED: "bold red", State.STILL: "bold yellow", State.ENDED: "d
 
 def screen(job: LiveJob, title: str, height: int) -> RenderableType:
     """The job in so many lines."""
-    head = [Text(title, style="bold", overflow="ellipsis", no_wrap=True), Text(_together(job)), *_notes(job)]
+    head = [Text(title, style="bold", overflow="ellipsis", no_wrap=True), Text(_together(job))]
+    head += [Text(line, style="yellow") for line in troubles(job)]
     room = max(_FEWEST_LINES, height - len(head) - 4)
     ranks = job.in_order()
     shown = ranks if len(ranks) <= room else ranks[: room - 1]
@@ -41,10 +42,6 @@ def _together(job: LiveJob) -> str:
     if job.save:
         parts.append(f"last checkpoint {age(job.save_age)} ago: {job.save.path}")
     return "   ".join(parts)
-
-
-def _notes(job: LiveJob) -> list[Text]:
-    return [Text(line, style="yellow") for line in troubles(job)]
 
 
 def _table(ranks: Sequence[LiveRank], hosts: set[str]) -> Table:

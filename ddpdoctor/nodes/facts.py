@@ -73,6 +73,7 @@ def facts_of(host: Host, words: Iterable[str] = ()) -> NodeFacts:
         words: of the job's command line; of those that are files, the checksums are told.
     """
     usable = host.usable_interfaces
+    nodes = (name for name in host.system.list_dir("/sys/devices/system/node") if name.startswith("node"))
     versions = {"torch": host.torch_version, "Python": platform.python_version()}
     return NodeFacts(
         node_rank=host.launch.node_rank,
@@ -80,7 +81,7 @@ def facts_of(host: Host, words: Iterable[str] = ()) -> NodeFacts:
         nproc=host.launch.nproc,
         versions={name: version for name, version in versions.items() if version},
         gpus=len(visible_gpus(host)),
-        numa_nodes=sum(map(_is_numa_node, host.system.list_dir("/sys/devices/system/node"))),
+        numa_nodes=sum(name.removeprefix("node").isdecimal() for name in nodes),
         time=time.time(),
         address=data_address(host),
         interfaces={address: known.name for known in usable for address in known.addresses},
@@ -99,10 +100,6 @@ def data_address(host: Host) -> str:
     resolved = host.system.resolve(host.hostname)
     here = [address for interface in host.usable_interfaces for address in interface.addresses]
     return next((address for address in resolved if address in here), "")
-
-
-def _is_numa_node(name: str) -> bool:
-    return name.startswith("node") and name.removeprefix("node").isdecimal()
 
 
 def _mtu(host: Host, interface: str) -> int:

@@ -88,12 +88,9 @@ def _modules(torch: Any) -> Iterator[Any]:
     base = torch.nn.Module
     for candidate in gc.get_objects():
         # Not isinstance: that asks objects for their __class__, which may be the user's code.
-        if issubclass(type(candidate), base) and not _stands_for(candidate):
+        kind = type(candidate)
+        if issubclass(kind, base) and kind.__name__ not in ("OptimizedModule", "DistributedDataParallel"):
             yield candidate
-
-
-def _stands_for(module: Any) -> bool:
-    return type(module).__name__ in ("OptimizedModule", "DistributedDataParallel")
 
 
 def _parts(module: Any, kind: str) -> list[tuple[str, Any]]:

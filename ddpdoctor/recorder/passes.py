@@ -127,7 +127,7 @@ class Passes:
             None if streams else self.lengths.of(loader.dataset),
             streams,
             known.batch_size,
-            _drop_last(loader),
+            bool(loader.drop_last or attribute(loader.batch_sampler, "drop_last") is True),
             loader.num_workers,
             None if streams else self._describe(loader),
             contents.content(inner, torch, self.lengths),
@@ -356,7 +356,3 @@ def is_looked_at(number: int) -> bool:
 def _batch_size(loader: Any) -> int | None:
     size = loader.batch_size or attribute(loader.batch_sampler, "batch_size")
     return size if isinstance(size, int) else None
-
-
-def _drop_last(loader: Any) -> bool:
-    return bool(loader.drop_last or attribute(loader.batch_sampler, "drop_last") is True)

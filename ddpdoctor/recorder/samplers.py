@@ -12,7 +12,6 @@ import operator
 import time
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from types import GeneratorType
 from typing import Any
 
@@ -124,8 +123,11 @@ def foresee(torch: Any, iterator: Any, lengths: Lengths) -> tuple[array[int], in
     if torch.get_default_device().type != "cpu":
         raise Unforeseen  # seeds are then drawn from the device's stream
     twin = _twin(torch, iterator._index_sampler, lengths)
-    with _unchanged(torch):
+    before = torch.get_rng_state()
+    try:
         return _flatten(iter(twin))
+    finally:
+        torch.set_rng_state(before)
 
 
 def _twin(torch: Any, sampler: Any, lengths: Lengths) -> Any:
@@ -142,11 +144,15 @@ def _twin(torch: Any, sampler: Any, lengths: Lengths) -> Any:
     held = vars(twin)
     for name, value in vars(sampler).items():
         if name in ("data_source", "dataset"):
-            held[name] = _numbers(lengths.of(value))
+            if (length := lengths.of(value)) is None:
+                raise Unforeseen
+            held[name] = range(length)
         elif name == "sampler":
             held[name] = _twin(torch, value, lengths)
         elif name == "generator" and value is not None:
-            held[name] = _generator(torch, value)
+            if type(value) is not torch.Generator or value.device.type != "cpu":
+                raise Unforeseen
+            held[name] = torch.Generator().set_state(value.get_state())
         elif name in ("indices", "weights") and not is_plain(value):
             raise Unforeseen
     return twin
@@ -155,18 +161,6 @@ def _twin(torch: Any, sampler: Any, lengths: Lengths) -> Any:
 def _is_torchs_own(torch: Any, kind: Any) -> bool:
     known = (torch.utils.data.DistributedSampler, *(getattr(torch.utils.data, name) for name in _OF_TORCH))
     return kind in known and kind.__iter__.__module__ in _TORCHS
-
-
-def _numbers(length: int | None) -> range:
-    if length is None:
-        raise Unforeseen
-    return range(length)
-
-
-def _generator(torch: Any, generator: Any) -> Any:
-    if type(generator) is not torch.Generator or generator.device.type != "cpu":
-        raise Unforeseen
-    return torch.Generator().set_state(generator.get_state())
 
 
 def _flatten(batches: Iterable[Any]) -> tuple[array[int], int]:
@@ -195,13 +189,3 @@ def add_indices(indices: array[int], batch: Any) -> None:
         indices.fromlist(list(batch) if kinds == {int} else list(map(operator.index, batch)))
     except (TypeError, OverflowError):
         raise Unforeseen from None
-
-
-@contextmanager
-def _unchanged(torch: Any) -> Iterator[None]:
-    """Put the stream of torch back to where it was."""
-    before = torch.get_rng_state()
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before)

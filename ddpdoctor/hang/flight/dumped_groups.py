@@ -206,4 +206,4 @@ def call_phrase(signature: str) -> str:
     if match is None or not match[2]:
         return shorten(match[1] if match else signature, _LONGEST_CALL)
     types = listing(sorted(set(match[3].replace("'", "").split(", "))))
-    return shorten(f"{match[1]} of {types} {match[2]}", _LONGEST_CALL)
+    return shorten(f"{match[1]} of {types} {match[2]}".replace("of  ", "of "), _LONGEST_CALL)

@@ -24,8 +24,8 @@ from ddpdoctor.text import plural, ranks_phrase
 MEMORY = 4 << 30
 """Bytes of address space for a process that reads dumps, above what it has got from its parent: torch's libraries for
 GPUs alone may take more than that."""
-PLACES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-"""The variables that say where dumps go, each followed by the rank; the second is the older name."""
+PLACES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCHCOMM_FR_DUMP_TEMP_FILE")
+"""The variables that say where dumps go, each followed by the rank; the second is the older name of the first."""
 SECONDS = 30
 """Of CPU time for one dump; the largest that is read takes 10."""
 _PATIENCE = 3

@@ -122,7 +122,8 @@ def _note_loss(training: Training, args: Args, kwargs: Kwargs) -> None:
 def _tell(training: Training, begun: dict[str, Any], seconds: float, error: BaseException | None) -> None:
     wrappers = training.living()
     issued = _issued(training, begun["numbers"], wrappers)
-    touched = _touched(begun["grads"], _gradients(wrappers))
+    before = begun["grads"]
+    touched = {index for index, now in _gradients(wrappers).items() if now != before.get(index)}
     reduced = [
         wrapper.index
         for wrapper, _ in wrappers
@@ -176,10 +177,6 @@ def _gradients(wrappers: list[tuple[Wrapper, Any]]) -> dict[int, list[tuple[int,
         some = [p for ref in refs[:: max(1, len(refs) // _LOOKED_AT)] if (p := ref()) is not None]
         versions[wrapper.index] = [(0, 0) if p.grad is None else (id(p.grad), p.grad._version) for p in some]
     return versions
-
-
-def _touched(before: dict[int, list[tuple[int, int]]], after: dict[int, list[tuple[int, int]]]) -> set[int]:
-    return {index for index, now in after.items() if now != before.get(index)}
 
 
 def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:

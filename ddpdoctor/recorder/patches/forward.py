@@ -145,7 +145,9 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
         event.batch_norms = sum(_keeps_statistics(torch, module) for module in modules_inside(ddp.module))
     if event.grad:
         event.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
-        if training.is_early or (digested and _may_walk(training.number, wrapper)):
+        # The modules are looked at in the fewer steps the more there are.
+        may_walk = wrapper.modules < _MANY_MODULES or is_sampled(training.number)
+        if training.is_early or (digested and may_walk):
             modules = modules_inside(ddp.module)
             wrapper.modules = len(modules)
             event.unknown = _unknown(wrapper, ddp, modules)
@@ -153,11 +155,6 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
             event.eval_at = wrapper.eval_at if event.evaluating else None
             if digested and is_sampled(training.number):
                 _look_at_layers(torch, modules, first, event)
-
-
-def _may_walk(number: int, wrapper: Wrapper) -> bool:
-    """Whether a training step is one in which the modules of a model are looked at; the fewer the more it has."""
-    return wrapper.modules < _MANY_MODULES or is_sampled(number)
 
 
 @guarded

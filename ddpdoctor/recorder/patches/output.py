@@ -14,7 +14,6 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from ..events.files import LogWriter, Printed
@@ -47,13 +46,11 @@ def install(session: Session) -> None:
         ("wandb", "init", "wandb", _project),
         ("mlflow", "start_run", "mlflow", _run),
     ):
-        session.patch_later(module, name, after_call(partial(_tell_opened, session, kind, target)))
 
+        def tell(result: Any, args: Args, kwargs: Kwargs, kind: str = kind, target: Target = target) -> None:
+            session.event(LogWriter(kind, target(result, args, kwargs), session.here(), time.monotonic()))
 
-def _tell_opened(
-    session: Session, kind: str, target: Target, result: Any, args: Args, kwargs: Kwargs
-) -> None:
-    session.event(LogWriter(kind, target(result, args, kwargs), session.here(), time.monotonic()))
+        session.patch_later(module, name, after_call(tell))
 
 
 def _summary_folder(_: Any, args: Args, kwargs: Kwargs) -> str:

@@ -81,7 +81,8 @@ class Scalers(TrainingPart):
             return {}
         wanted = {id(parameter) for parameter in parameters}
         for scaler, done in living:
-            if any(_holds(optimizer(), wanted) for optimizer in done):
+            held = (parameters_of(optimizer) for ref in done if (optimizer := ref()) is not None)
+            if any(id(parameter) in wanted for own in held for parameter in own):
                 return {"stage": "UNSCALED", "scale": self._scale(scaler)}
         return {"stage": "READY", "scale": self._scale(living[-1][0])}
 
@@ -92,10 +93,6 @@ class Scalers(TrainingPart):
             return None
         with unseen(self.torch):
             return float(scale)
-
-
-def _holds(optimizer: Any, wanted: set[int]) -> bool:
-    return optimizer is not None and any(id(p) in wanted for p in parameters_of(optimizer))
 
 
 def install(session: Session) -> None:

@@ -234,12 +234,8 @@ def reduce(call: GroupCall, tensors: Any, opts: Any, *args: Any) -> Any:
     """Only the root's tensor changes; gloo would write to those of the others on its way."""
     if not hasattr(opts, "rootRank"):
         return call(tensors, opts, *args)
-    results = list(tensors_in([tensors]))
-    operation = _Operation(opts, results[0].dtype, call.ranks)
-    written = [operation.summand(result) for result in results]
-    if call.rank != opts.rootRank:
-        return operation.run(call, [tensor.clone() for tensor in written], pairs=[])
-    return operation.run(call, written, pairs=list(zip(written, results, strict=True)))
+    own = call.rank == opts.rootRank
+    return all_reduce(call, tensors if own else [tensor.clone() for tensor in tensors_in([tensors])], opts)
 
 
 def reduce_scatter(call: GroupCall, outputs: Any, inputs: Any, opts: Any = None) -> Any:
