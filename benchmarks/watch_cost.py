@@ -29,6 +29,7 @@ from torch.utils.data.distributed import DistributedSampler
 
 steps, width = int(sys.argv[1]), int(sys.argv[2])
 torch.set_num_threads(1)
+torch.manual_seed(0)
 dist.init_process_group("gloo")
 model = DDP(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
