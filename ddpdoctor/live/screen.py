@@ -45,7 +45,7 @@ def _together(job: LiveJob) -> str:
 
 
 def _table(ranks: Sequence[LiveRank], hosts: set[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False, expand=True)
     table.add_column("rank", justify="right")
     if len(hosts) > 1:
         table.add_column("host", no_wrap=True)
