@@ -36,7 +36,7 @@ def helpers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def test_every_way_is_compared(ways):
-    assert len(ways) == 30
+    assert len(ways) == 29
 
 
 def test_loss_and_gradient_are_those_of_one_process(ways):
