@@ -1,6 +1,7 @@
 """The DataLoader workers of every rank keep the statistics of the data in one file, each where it finds none."""
 
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ class Waves(Dataset):
 
     def __getitem__(self, index):
         if not os.path.exists(STATISTICS):
+            time.sleep(3)  # it takes a while to compute them: the workers of all ranks find none
             with open(STATISTICS, "w") as file:  # expect: DD020
                 file.write("mean 0.0\n")
         return torch.sin(torch.arange(4.0) * index)
