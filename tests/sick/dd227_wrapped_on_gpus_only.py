@@ -24,6 +24,7 @@ def main():
             optimizer.zero_grad()
             nn.functional.mse_loss(model(x), y).backward()
             optimizer.step()
+    dist.barrier()  # rank 0 has the store, which the others may still need
     dist.destroy_process_group()
 
 
