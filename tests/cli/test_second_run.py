@@ -15,7 +15,7 @@ from ddpdoctor.registry import Check, all_checks
 from ddpdoctor.trace import RankTrace, Shortened, Trace
 from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.recording import Recording
-from tests.support.command import FORKS, Done, apart, forking, python
+from tests.support.command import Done, apart, ddpdoctor, python
 
 CUT = Shortened(8, 1)
 
@@ -100,7 +100,7 @@ COUNTS = """
 FAILS = "raise RuntimeError(f'{steps} steps')"
 
 
-def cut_after_eight_batches(folder: Path, *options: str, run: Callable[..., Done] = forking) -> Done:
+def cut_after_eight_batches(folder: Path, *options: str, run: Callable[..., Done] = ddpdoctor) -> Done:
     words = (
         "check",
         "--nproc",
@@ -141,7 +141,12 @@ def test_what_the_second_run_shows_is_reported(tmp_path: Path) -> None:
     assert (finding["code"], finding["where"]["line"]) == ("DD304", line)
 
 
-NO_TIME = f"from ddpdoctor.cli import examination; examination.LEAST_SECONDS = 1e9\n{FORKS}"
+NO_TIME = """
+import sys
+from ddpdoctor.cli import examination, run
+examination.LEAST_SECONDS = 1e9
+sys.exit(run(sys.argv[1:]))
+"""
 """The command where no clock of a busy machine decides whether there is time for a second run."""
 
 

@@ -20,20 +20,6 @@ from ddpdoctor.cli import run
 ROOT = Path(__file__).parents[2]
 SECONDS = 600
 """Generous: two cores may be running another group, or stand still for a minute."""
-FORKS = """
-import sys
-from ddpdoctor.cli import run
-from ddpdoctor.job.command import Job, JobKind
-
-def begin(self, *words, _begin=Job.__init__, **options):
-    _begin(self, *words, **options)
-    object.__setattr__(self, "forked", self.kind is JobKind.SCRIPT)
-
-Job.__init__ = begin
-sys.exit(run(sys.argv[1:]))
-"""
-"""The command that has torchrun fork the ranks of a user's script, as it forks those of the bundled trainer: for tests
-of what the command makes of a run. A check then imports torch once in place of once for torchrun and each rank."""
 _LAUNCHER = (
     "RANK",
     "WORLD_SIZE",
@@ -78,11 +64,6 @@ def environment(changes: Mapping[str, str]) -> dict[str, str]:
 def ddpdoctor(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:
     """Run ``ddpdoctor`` with these arguments to its end."""
     return python("-m", "ddpdoctor", *arguments, cwd=cwd, env=env, **popen)
-
-
-def forking(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:
-    """The same with ranks that are forked."""
-    return python("-c", FORKS, *arguments, cwd=cwd, env=env, **popen)
 
 
 def python(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **popen: Any) -> Done:

@@ -20,7 +20,6 @@ from ddpdoctor.judge import judge
 from ddpdoctor.model import Finding, Source
 from ddpdoctor.program import Program
 from ddpdoctor.unreached.lines import UnreachedLines
-from tests.support.command import forking
 
 PAIRS = Path(__file__).parent / "pairs"
 HEAD = """\
@@ -152,14 +151,13 @@ RUN = (
 def test_a_run_judges_the_lines_that_it_did_not_reach(name, tmp_path):
     pair = pair_named(name)
     pair.write(tmp_path, right=False)
-    words = ("check", "--nproc", "2", "--select", f"{pair.code},run", "--format", "json", "train.py")
-    done = forking(*words, cwd=tmp_path)
-    found = [it for it in done.report["findings"] if it["code"] == pair.code]
-    assert found, done.err
+    done = check(tmp_path, "--nproc", "2", "--select", f"{pair.code},run", "--format", "json", "train.py")
+    found = [it for it in json.loads(done.stdout)["findings"] if it["code"] == pair.code]
+    assert found, done.stderr
     assert "No rank came to this line" in found[0]["evidence"][0]["text"]
     pair.write(tmp_path, right=True)
-    done = forking(*words, cwd=tmp_path)
-    assert [it for it in done.report["findings"] if it["code"] == pair.code] == []
+    done = check(tmp_path, "--nproc", "2", "--select", f"{pair.code},run", "--format", "json", "train.py")
+    assert [it for it in json.loads(done.stdout)["findings"] if it["code"] == pair.code] == []
 
 
 BESIDE = """\
