@@ -28,6 +28,7 @@ Scope: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Cla
 _SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.Module)
 _OUTSIDE = ("decorator_list", "bases", "keywords", "returns")
 """Parts of a definition that are evaluated where it stands."""
+_BLOCKS = ("body", "orelse", "finalbody")
 _MOST_FILES = 300
 LARGEST = 1 << 20
 """Bytes of a file that is read, and so more than its lines."""
@@ -62,6 +63,8 @@ class File:
             self._sort(node)
             inside = node if isinstance(node, _SCOPES) else scope
             for name, value in ast.iter_fields(node):
+                if name in _BLOCKS and isinstance(value, list):
+                    value[:] = _without_matches(value)
                 around = scope if name in _OUTSIDE else inside
                 for child in value if isinstance(value, list) else (value,):
                     if isinstance(child, ast.AST):
@@ -170,56 +173,56 @@ def _read(path: str, _folder: Path, now: tuple[int, int]) -> File | None:
 def parse(path: str, raw: bytes) -> File | None:
     """A file with this content; None where that cannot be parsed."""
     try:
-        return File(path, _Matches().visit(ast.parse(raw)))
+        return File(path, ast.parse(raw))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-class _Matches(ast.NodeTransformer):
-    """Makes a ``match`` by values what it stands for, ``if`` and ``elif``; one that takes its subject apart stays."""
+def _as_ifs(node: ast.Match) -> list[ast.stmt]:
+    """What a ``match`` by values stands for, ``if`` and ``elif``; itself where it takes its subject apart."""
+    tests = [_test(node.subject, it.pattern, it.guard) for it in node.cases]
+    evaluated = sum(not isinstance(it, ast.Constant) for it in tests)
+    if None in tests or (evaluated > 1 and any(isinstance(it, ast.Call) for it in ast.walk(node.subject))):
+        return [node]  # its subject would be called once for each case
+    block: list[ast.stmt] = []
+    for case, test in reversed([*zip(node.cases, tests, strict=True)]):
+        at = node if case is node.cases[0] else case.pattern
+        made = ast.If(test, case.body, block)  # type: ignore[arg-type]
+        made.lineno, made.col_offset = at.lineno, at.col_offset
+        made.end_lineno, made.end_col_offset = node.end_lineno, node.end_col_offset
+        block = case.body if isinstance(test, ast.Constant) else [ast.fix_missing_locations(made)]
+    return _without_matches(block) if block is node.cases[0].body else block
 
-    def visit_Match(self, node: ast.Match) -> ast.stmt | list[ast.stmt]:
-        """The first ``if``; what is done in any case, where there is no other."""
-        self.generic_visit(node)
-        tests = [_test(node.subject, it.pattern, it.guard) for it in node.cases]
-        evaluated = sum(not isinstance(it, ast.Constant) for it in tests)
-        if None in tests or (
-            evaluated > 1 and any(isinstance(it, ast.Call) for it in ast.walk(node.subject))
-        ):
-            return node  # its subject would be called once for each case
-        block: list[ast.stmt] = []
-        for case, test in reversed([*zip(node.cases, tests, strict=True)]):
-            at = node if case is node.cases[0] else case.pattern
-            made = ast.If(test, case.body, block)  # type: ignore[arg-type]
-            made.lineno, made.col_offset = at.lineno, at.col_offset
-            made.end_lineno, made.end_col_offset = node.end_lineno, node.end_col_offset
-            block = case.body if isinstance(test, ast.Constant) else [ast.fix_missing_locations(made)]
+
+def _without_matches(block: list[ast.stmt]) -> list[ast.stmt]:
+    """A block with what each ``match`` by values stands for."""
+    if not any(isinstance(it, ast.Match) for it in block):
         return block
+    return [made for it in block for made in (_as_ifs(it) if isinstance(it, ast.Match) else [it])]
 
 
 def _test(subject: ast.expr, pattern: ast.pattern, guard: ast.expr | None) -> ast.expr | None:
     """What has to be true for a case; None where it gives names to parts of the subject."""
-    tests: list[ast.expr | None]
+    tests: list[ast.expr] = []
     match pattern:
         case ast.MatchValue():
-            tests = [ast.Compare(deepcopy(subject), [ast.Eq()], [pattern.value])]
+            tests.append(ast.Compare(deepcopy(subject), [ast.Eq()], [pattern.value]))
         case ast.MatchSingleton():
             constant = ast.copy_location(ast.Constant(pattern.value), pattern)
-            tests = [ast.Compare(deepcopy(subject), [ast.Is()], [constant])]
+            tests.append(ast.Compare(deepcopy(subject), [ast.Is()], [constant]))
         case ast.MatchOr():
-            either = [_test(subject, it, None) for it in pattern.patterns]
-            tests = [None if None in either else ast.BoolOp(ast.Or(), either)]  # type: ignore[arg-type]
+            either = [test for it in pattern.patterns if (test := _test(subject, it, None))]
+            if len(either) < len(pattern.patterns):
+                return None
+            tests.append(ast.BoolOp(ast.Or(), either))
         case ast.MatchAs(pattern=None, name=None):
-            tests = []
+            pass
         case _:
             return None
     tests += [guard] if guard else []
-    if None in tests:
-        return None
-    if not tests:
-        return ast.copy_location(ast.Constant(value=True), pattern)
-    found = tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), tests)  # type: ignore[arg-type]
-    return ast.copy_location(found, pattern)  # type: ignore[type-var]
+    if len(tests) > 1:
+        tests = [ast.BoolOp(ast.And(), tests)]
+    return ast.copy_location(tests[0] if tests else ast.Constant(value=True), pattern)
 
 
 def modules_of(script: str) -> tuple[str, ...]:
