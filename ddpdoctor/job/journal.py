@@ -158,15 +158,15 @@ def _times(path: Path, entry: Mapping[str, Any]) -> None:
 
 
 def _file(path: Path, entry: Mapping[str, Any]) -> None:
-    if _name(path, {"name": entry["kept"]}):
+    if _name(path, entry["kept"]):
         if path.stat().st_size > entry["length"]:  # something was added
             os.truncate(path, entry["length"])
         _finish(path, entry)
 
 
-def _name(path: Path, entry: Mapping[str, Any]) -> bool:
+def _name(path: Path, name: str) -> bool:
     """Give a file its name back; whether it was kept."""
-    kept = Path(entry["name"])
+    kept = Path(name)
     if is_kept := kept.exists():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -179,7 +179,7 @@ def _name(path: Path, entry: Mapping[str, Any]) -> bool:
 def _copy(path: Path, entry: Mapping[str, Any]) -> None:
     """A file that had several names, all of which have its content."""
     if "name" in entry:
-        _name(path, entry)
+        _name(path, entry["name"])
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists() or not filecmp.cmp(entry["kept"], path, shallow=False):
         shutil.copyfile(entry["kept"], path)
@@ -223,7 +223,7 @@ _UNDO: dict[str, Callable[[Path, Mapping[str, Any]], object]] = {
     "folder": _folder,
     "link": _link,
     "moved": _moved,
-    "name": _name,
+    "name": lambda path, entry: _name(path, entry["name"]),
     "other": _finish,
     "times": _times,
 }
