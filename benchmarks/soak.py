@@ -1,13 +1,14 @@
 """A long run under `ddpdoctor watch`: what grows in its ranks, in the command and on the disk.
 
-    python benchmarks/soak.py [--steps 1000000] [--hang-at 900000] [--picture docs/soak.png]
+    python benchmarks/soak.py [--steps 1000000] [--hang-at 900000] [--picture docs/soak.png] [--table soak.md]
 
-Two ranks take steps of about 2 ms, with epochs, evaluations, checkpoints, output, restarts by torchrun after a failure
-and a wall clock that jumps by hours. Watched from outside: memory, open files and threads of each process, the size of
-what is recorded, and the rate. The same script runs for a shorter time without the command, for comparison. With
-`--hang-at` or `--hang-after` SECONDS, rank 0 waits at a step for a message that rank 1 sends only once the command has
-reported the hang, and the time to that report is measured; then the job goes on to its end. With `--fill-disk` (as
-root) the records lie on a disk of their own that is full once the job trains: it must not notice.
+Two ranks take steps of about 2 ms, with epochs, evaluations (each tenth by a DataLoader worker), checkpoints, output,
+restarts by torchrun after a failure and a wall clock that jumps by hours. Watched from outside: memory, open files and
+threads of each process, the size of what is recorded, and the rate. The same script runs for a shorter time without the
+command, for comparison. With `--hang-at` or `--hang-after` SECONDS, rank 0 waits at a step for a message that rank 1
+sends only once the command has reported the hang, and the time to that report is measured; then the job goes on to its
+end. With `--fill-disk` (as root) the records lie on a disk of their own that is full once the job trains: it must not
+notice.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -62,7 +63,8 @@ model = DDP(nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 data = TensorDataset(torch.randn(16000, 64), torch.randint(0, 10, (16000,)))
 loader = DataLoader(data, batch_size=16, sampler=DistributedSampler(data))
-held_out = DataLoader(data, batch_size=400, sampler=DistributedSampler(data, shuffle=False))
+in_order = DistributedSampler(data, shuffle=False)
+held_out = [DataLoader(data, batch_size=400, sampler=in_order, num_workers=workers) for workers in (0, 1)]
 taken = epoch = 0
 asked = False
 if os.path.exists("last.pt"):
@@ -94,7 +96,7 @@ while taken < steps:
     model.eval()
     correct, wanted = torch.zeros(1), torch.tensor([float(os.path.exists("hang"))])
     with torch.no_grad():
-        for inputs, targets in held_out:
+        for inputs, targets in held_out[epoch % 10 == 1]:
             correct += (model.module(inputs).argmax(1) == targets).sum()
     dist.all_reduce(correct)
     dist.broadcast(wanted, 0)
@@ -131,23 +133,27 @@ def sample(job: psutil.Process, folder: Path) -> dict[str, tuple[float, ...]]:
         role = "command" if process == job else f"rank {environ['RANK']}" if is_rank else ""
         if role and role not in found:
             found[role] = own
-    sizes = {
-        file: file.stat().st_blocks * 512 for file in folder.rglob("*") if file.is_file() and file.exists()
-    }
+    sizes = dict(_sizes(folder))
     records = [size for file, size in sizes.items() if file.suffix == ".jsonl"]
     found["disk"] = (float(sum(sizes.values())), float(max(records, default=0)), float(len(sizes)))
     return found
 
 
-def taken(folder: Path) -> int:
-    """Training steps of the process of a rank that has said last where it is, with those of attempts before it."""
-    last = {}
-    for file in sorted(folder.rglob("*.now"), key=lambda file: file.stat().st_mtime):
-        try:
-            last[file] = int(json.loads(file.read_bytes())["steps"])
-        except (OSError, ValueError, KeyError):
-            continue
-    return sum(last.values()) // 2
+def _sizes(folder: Path) -> Iterator[tuple[Path, int]]:
+    """What the files below a folder take of the disk, in bytes; processes make and remove some in the meantime."""
+    for parent, _, names in os.walk(folder):
+        for file in (Path(parent, name) for name in names):
+            with suppress(OSError):
+                yield file, file.stat().st_blocks * 512
+
+
+def taken(folder: Path, ranks: set[int]) -> int:
+    """Training steps of each rank, in all attempts; DataLoader workers say those of their rank, too."""
+    steps = 0
+    for file in (it for it, _ in _sizes(folder) if it.suffix == ".now"):
+        with suppress(OSError, ValueError, KeyError):
+            steps += int(json.loads(file.read_bytes())["steps"]) * (int(file.name.partition("-")[0]) in ranks)
+    return steps // 2
 
 
 class Hang(threading.Thread):
@@ -181,10 +187,12 @@ class Hang(threading.Thread):
 
 def follow(run: subprocess.Popen[str], folder: Path, every: float) -> Iterator[Moment]:
     """Look at a job until it ends."""
-    began, process = time.monotonic(), psutil.Process(run.pid)
+    began, process, ranks = time.monotonic(), psutil.Process(run.pid), set[int]()
     while run.poll() is None:
         time.sleep(every)
-        yield time.monotonic() - began, taken(folder), sample(process, folder)
+        seen = sample(process, folder)
+        ranks |= {int(values[-1]) for role, values in seen.items() if role.startswith("rank")}
+        yield time.monotonic() - began, taken(folder, ranks), seen
 
 
 def launch(place: Path, options: argparse.Namespace, *, watched: bool, steps: int) -> subprocess.Popen[str]:
@@ -249,7 +257,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--plain", type=int, help="steps without the command; a twentieth if not given")
+    parser.add_argument("--plain", type=int, default=5000, help="steps without the command")
     parser.add_argument("--restarts", type=int, default=2)
     parser.add_argument(
         "--hang-at", type=int, default=0, help="the step at which rank 0 waits until that is reported"
@@ -259,13 +267,15 @@ def main() -> int:
     parser.add_argument("--every", type=float, default=5.0, help="seconds between two looks")
     parser.add_argument("--fill-disk", action="store_true", help="once the job trains; needs root")
     parser.add_argument("--picture", type=Path, help="where the curves are drawn")
+    parser.add_argument(
+        "--table", type=Path, help="where the numbers are written as docs/results.md has them"
+    )
     parser.add_argument("--data", type=Path, help="where all that was seen is written as JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         top = Path(name)
         with disk(top / "disk", of_its_own=options.fill_disk):
-            plain_steps = options.plain or max(2000, options.steps // 20)
-            plain = launch(top / "plain", options, watched=False, steps=plain_steps)
+            plain = launch(top / "plain", options, watched=False, steps=options.plain)
             bare = [seen for _, _, seen in follow(plain, top / "disk", 1.0)]
             watched = launch(top / "job", options, watched=True, steps=options.steps)
             hang, seen = Hang(top / "job"), []
@@ -305,7 +315,7 @@ def report(
     seen = [moment for moment in seen if "rank 0" in moment[2]]  # at the end the records may be gone
     by_role = curves_of(seen)
     rates = [(float(later[1]), (later[1] - one[1]) / (later[0] - one[0])) for one, later in pairwise(seen)]
-    usual = [values["rank 0"][0] for values in bare if "rank 0" in values]
+    usual = [values["rank 0"][0] for values in bare[len(bare) // 2 :] if "rank 0" in values]
     more = median(value for _, value in by_role["rank 0"][0]) - median(usual)
     ranks = [role for role in by_role if role.startswith("rank")]
     print(
@@ -313,17 +323,37 @@ def report(
     )
     missed = tell("soak_rank", more / 2**20)
     before = curves_of([moment for moment in seen if not hang.step or moment[1] < hang.step])
+    grown: dict[str, list[float]] = {}
     for role in (*ranks, "command"):
         *curves, pids = before[role]
         memory, files, threads = (growth(points, pids) for points in curves)
+        grown[role] = [memory / 2**20, files, threads]
         missed |= tell("soak_growth", memory / 2**20, of=role)
         print(f"  {role}: {files:+.0f} open files, {threads:+.0f} threads")
-    missed |= tell("soak_record", max(value for _, value in by_role["disk"][1]) / 2**20)
-    print(
-        f"  all that is kept: {by_role['disk'][0][-1][1] / 2**20:.1f} MiB in {by_role['disk'][2][-1][1]:.0f} files"
-    )
+    record = max(value for _, value in by_role["disk"][1]) / 2**20
+    missed |= tell("soak_record", record)
+    kept = f"{by_role['disk'][0][-1][1] / 2**20:.1f} MiB in {by_role['disk'][2][-1][1]:.0f} files"
+    print(f"  all that is kept: {kept}")
     if hang.step:
         missed |= tell("verdict", hang.seconds, of=f"at step {hang.step:,}")
+    if options.table:
+        each = {number: ", ".join(f"{grown[role][number]:+.1f}" for role in grown) for number in range(3)}
+        rows = [
+            ("what", "measured", "limit"),
+            ("---", "---", "---"),
+            ("memory of a rank, more than without the command", f"{more / 2**20:.1f} MiB", "30 MiB"),
+            (
+                f"growth of memory after the first {WARM_UP:,} steps: {', '.join(grown)}",
+                f"{each[0]} MiB",
+                "5 MiB",
+            ),
+            ("the record of a rank; all files of the run folder", f"{record:.1f} MiB; {kept}", "64 MiB"),
+            ("open files more than after them, threads more", f"{each[1]}; {each[2]}", ""),
+            (f"from the hang at step {hang.step:,} to the report", f"{hang.seconds:.1f} s", "10 s"),
+        ]
+        head = f"{seen[-1][1]:,} steps in {seen[-1][0]:,.0f} s, median {median(rate for _, rate in rates):.0f} steps/s"
+        lines = [head, "", *(f"| {' | '.join(row)} |" for row in rows)]
+        options.table.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(line for line in output.splitlines() if not line.startswith("epoch ")))
     if options.picture:
         draw(figures(by_role, rates, median(usual)), options.picture)
@@ -343,8 +373,7 @@ def figures(
         return Lines(title, "thousand steps", y, series)
 
     ranks = {role: values[0] for role, values in sorted(by_role.items()) if role.startswith("rank")}
-    ends = [ranks["rank 0"][0], ranks["rank 0"][-1]]
-    ranks["without watch"] = [(steps, usual) for steps, _ in ends]
+    ranks["without watch"] = [(steps, usual) for steps, _ in ranks["rank 0"]]
     files, threads = (
         {role: values[number] for role, values in by_role.items() if role != "disk"} for number in (1, 2)
     )

@@ -199,7 +199,12 @@ def _run(steps: int, model: tuple[int, int], batches: int, *, record: bool) -> l
         folder.mkdir()
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1"]
         command += [str(script), str(steps), *map(str, model), str(batches)]
-        recorder = {"DDPDOCTOR_RECORD": str(folder), "DDPDOCTOR_FULL": "1", "PYTHONPATH": str(INJECT)}
+        recorder = {
+            "DDPDOCTOR_RECORD": str(folder),
+            "DDPDOCTOR_FULL": "1",
+            "DDPDOCTOR_WATCHED": "1",
+            "PYTHONPATH": str(INJECT),
+        }
         environ = {**os.environ, **(recorder if record else {}), "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()

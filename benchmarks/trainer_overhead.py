@@ -81,18 +81,22 @@ def measure(turns: int, words: list[str]) -> list[tuple[float, float]]:
     import torch.distributed as dist
     import trainer
     from config import read_config
+    from data import load
     from distributed import set_up, shut_down
-    from loading import prepare_data
-    from models import create_model
+    from models import ByteTransformer
     from run_folder import RunFolder, choose_folder
 
     config = read_config(None, ["parallel.device=cpu", f"run.log_every={TURN}", *words])
     device = set_up(config.parallel)
     folder = choose_folder(config)
-    material = prepare_data(config, folder)
+    material = load(config.data)
     torch.manual_seed(0)
-    hand = by_hand(create_model(config), material.training, config.data.batch_size)
-    ours = trainer.DDPTrainer(config, material, create_model(config), device, folder)
+    hand = by_hand(
+        ByteTransformer(config.model, config.data.context), material.training, config.data.batch_size
+    )
+    ours = trainer.DDPTrainer(
+        config, material, ByteTransformer(config.model, config.data.context), device, folder
+    )
     loader = InTurns(trainer.create_distributed_dataloader(material.training, config.data, train=True), hand)
     with RunFolder(config, folder, device, ours.planned, 0) as ours.meter.run:
         for epoch in count():

@@ -5,8 +5,7 @@ They print nothing and end nothing but what they started. The names here and the
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias, get_type_hints
@@ -15,7 +14,6 @@ from ddpdoctor import model
 from ddpdoctor.cli.check import examined
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.explain import explain_output
-from ddpdoctor.cli.function_script import script_of_function
 from ddpdoctor.cli.hang import examine_job
 from ddpdoctor.cli.options import LINE, CheckOptions, ExplainOptions, HangOptions
 from ddpdoctor.cli.report_output import presentable
@@ -27,8 +25,8 @@ from ddpdoctor.text import did_you_mean
 
 __all__ = ["Report", "UsageError", "check", "explain", "hang"]
 
-Script: TypeAlias = "str | Path | Sequence[str] | Callable[..., object]"
-"""A script's path, a launch line as a list of words, or a function."""
+Script: TypeAlias = "str | Path | Sequence[str]"
+"""A script's path, or a launch line as a list of words."""
 _KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a text"}
 _PAGE = [Format.HTML]
 """What a notebook shows; makes the examination keep what a page has beside the findings."""
@@ -70,49 +68,40 @@ def check(
     module: bool = False,
     select: str | Iterable[str] = (),
     ignore: str | Iterable[str] = (),
-    rehearse: bool | int = False,
     **options: Any,
 ) -> Report:
-    """Examine this host, a live process group, and a training script or function, as ``ddpdoctor check`` does.
+    """Examine this host, a live process group, and a training script, as ``ddpdoctor check`` does.
 
     Args:
-        script: the script, as its path; the words of a launch line; or a function, which every rank calls. A function
-            of a notebook is written to a script with what it uses of the notebook: imports, functions, classes and
-            plain values. None examines the bundled trainer.
-        args: what the script, or the function, is given.
+        script: the script, as its path; or the words of a launch line. None examines the bundled trainer.
+        args: what the script is given.
         nproc: ranks on this host.
         module: whether ``script`` is the name of a module.
         select: only these checks: codes, names, families, or ``host``, ``group``, ``run``.
         ignore: not these.
-        rehearse: run a script for GPUs on the CPU; a number is one of hosts.
         options: further options of the command, by their names: ``budget``, ``batches``, ``full``,
-            ``time_limit``, ``backend``, ``timeout``, ``hang_after``, ``keep`` and so on.
+            ``time_limit``, ``backend``, ``rehearse``, ``timeout``, ``hang_after``, ``keep`` and so on.
 
     Raises:
-        UsageError: an option asks for what cannot be, or the function's source cannot be had.
+        UsageError: an option asks for what cannot be.
         TypeError: there is no such option, or its value is of another type.
     """
     _refuse_wrong({"nproc": nproc, "module": module, **options})
     if options.get("fail_on") is not None:
         options["fail_on"] = _level(options["fail_on"])
-    hosts = None if isinstance(rehearse, bool) or not rehearse else rehearse
-    with tempfile.TemporaryDirectory(prefix="ddpdoctor-function-") as folder:
-        words = _words(script, args, Path(folder))
-        given = CheckOptions(
-            words=words or None,
-            module=module,
-            nproc=nproc,
-            select=_names("select", select),
-            ignore=_names("ignore", ignore),
-            rehearse=bool(rehearse),
-            rehearse_hosts=hosts,
-            format=_PAGE,
-            quiet=True,
-            **options,
-        )
-        with Progress(quiet=True) as progress:
-            # Its lines are read while the function's script is there.
-            return _report(examined(request_of(given), progress), "check", *words)
+    words = _words(script, args)
+    given = CheckOptions(
+        words=words or None,
+        module=module,
+        nproc=nproc,
+        select=_names("select", select),
+        ignore=_names("ignore", ignore),
+        format=_PAGE,
+        quiet=True,
+        **options,
+    )
+    with Progress(quiet=True) as progress:
+        return _report(examined(request_of(given), progress), "check", *words)
 
 
 def _refuse_wrong(options: Mapping[str, object]) -> None:
@@ -140,14 +129,12 @@ def _names(argument: str, names: str | Iterable[str]) -> list[str] | None:
     return ([names] if isinstance(names, str) else list(names)) or None
 
 
-def _words(script: Script | None, args: Sequence[object], folder: Path) -> list[str]:
+def _words(script: Script | None, args: Sequence[object]) -> list[str]:
     """The words of the command line."""
     if script is None:
         return []
-    if callable(script):
-        return [str(script_of_function(script, args, folder))]
     if not isinstance(script, str | Path | Sequence):
-        raise TypeError(f"check(): {script!r} is not a script, a launch line or a function")
+        raise TypeError(f"check(): {script!r} is not a script or a launch line")
     given = [str(script)] if isinstance(script, str | Path) else [LINE, *script]
     return [*given, *map(str, args)]
 

@@ -1,7 +1,5 @@
 """What a check is: one problem, one class, one file under ``checks/``."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

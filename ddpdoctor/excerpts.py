@@ -1,7 +1,5 @@
 """Reads the lines that findings are about from the files of the user, for a person to look at."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path

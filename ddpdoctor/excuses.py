@@ -8,8 +8,6 @@ An excuse is a value with a page. A check asks it last, where everything else sp
 ``--verbose`` lists under the check which excuses it applied, and to what.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

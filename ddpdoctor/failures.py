@@ -4,8 +4,6 @@ Recorded runs, hangs and job output all read this table. A message that names a 
 ``messages`` of the check of that problem (:class:`ddpdoctor.check.Check`), and needs nothing else there.
 """
 
-from __future__ import annotations
-
 import importlib
 import re
 import sys
@@ -73,7 +71,7 @@ TABLE = (
     Message(r"timed out after .{0,40}(?:barrier|waiting for|worker)", _LATE),
     Message(
         r"^(?:[\w.]*\.)?(?:ChildFailedError|Process(?:Exited|Raised)Exception|SignalException|SIGTERMException"
-        r"|SystemExit|KeyboardInterrupt|DistributedException|(?:Base)?ExceptionGroup)(?::|$)",
+        r"|SystemExit|KeyboardInterrupt|DistributedException|(?:Base)?ExceptionGroup|SparkException|Py4JJavaError)(?::|$)",
         _PASSED_ON,
     ),
     Message(r"DataLoader worker .*(?:exited unexpectedly|is killed by signal)", Says.HELPER_DIED),

@@ -4,8 +4,6 @@ Those who know a run make them (``trace``, ``blame``, ``runs``, ``bench``); a pa
 no more rows than a person looks at: who makes it of many ranks chooses the ones that matter, and says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -84,7 +82,7 @@ def cells(
 
 @dataclass(frozen=True)
 class Strips:
-    """Rows over one axis: a timeline, bars, or a matrix whose cells are spans of the same length."""
+    """Rows over one axis: a timeline, bars, or cells of the same length."""
 
     title: str
     rows: tuple[Row, ...]
@@ -92,8 +90,6 @@ class Strips:
     end: float = 1.0
     unit: str = ""
     """Of the axis; empty where the axis has no numbers."""
-    columns: tuple[str, ...] = ()
-    """Names of columns of equal width, in place of numbers on the axis."""
     legend: tuple[tuple[Tone, str], ...] = ()
     """What each colour means here."""
     note: str = ""

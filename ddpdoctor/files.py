@@ -3,8 +3,6 @@
 Standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -92,16 +90,10 @@ def checksum(path: Path) -> str:
 
 
 class GrowingFile:
-    """A file of lines that somebody appends to; it need not be there yet.
+    """A file of lines that somebody appends to; it need not be there yet."""
 
-    Args:
-        skip: whether what stands in it now is left out.
-    """
-
-    def __init__(self, path: Path, *, skip: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
-        if skip:
-            self.new_lines()
 
     def new_lines(self) -> list[bytes]:
         """The lines that were completed since the last look; all of a file that was cut since then."""

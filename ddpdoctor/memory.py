@@ -1,7 +1,5 @@
 """What keeps Python from doing work for nothing where very many objects are alive."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager

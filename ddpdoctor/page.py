@@ -1,7 +1,5 @@
 """The page of a check, taken apart: a summary, and sections of paragraphs and lines to copy."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

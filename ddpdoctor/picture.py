@@ -9,13 +9,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from ddpdoctor.figures import Figure, Lines, Strips, Tone
 from ddpdoctor.redact import escape
 from ddpdoctor.text import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
+
+    from ddpdoctor.figures import Lines
 
 FORMATS = (".png", ".svg")
 INK = "#7b838d"
@@ -27,28 +28,20 @@ NOISY, _FEW = 40, 20
 _STYLES = ("-", "--", ":", "-.")
 
 
-def draw(figures: Sequence[Figure], path: Path) -> None:
-    """Charts and bars side by side, two in a row, on a transparent background.
+def draw(charts: Sequence[Lines], path: Path) -> None:
+    """Charts side by side, two in a row, on a transparent background.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: there is nothing to draw.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 
-    drawn = [figure for figure in figures if isinstance(figure, (Lines, Strips))]
-    if not drawn:
-        raise ValueError("nothing was logged")
-    columns, rows = min(2, len(drawn)), math.ceil(len(drawn) / 2)
+    columns, rows = min(2, len(charts)), math.ceil(len(charts) / 2)
     canvas = Canvas(figsize=(4.8 * columns, 3.1 * rows), layout="constrained")
     FigureCanvasAgg(canvas)
-    for number, figure in enumerate(drawn, 1):
-        panel = canvas.add_subplot(rows, columns, number)
-        if isinstance(figure, Lines):
-            _lines(panel, figure)
-        else:
-            _bars(panel, figure)
+    for number, chart in enumerate(charts, 1):
+        _lines(canvas.add_subplot(rows, columns, number), chart)
     _legend(canvas)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a name may have characters that no font here has
@@ -58,7 +51,9 @@ def draw(figures: Sequence[Figure], path: Path) -> None:
 
 def _lines(panel: Axes, figure: Lines) -> None:
     _style(
-        panel, f"{figure.title}: {figure.y}" if figure.y != figure.title.lower() else figure.title, figure.x
+        panel,
+        f"{figure.title}: {figure.y}" if figure.y not in ("", figure.title.lower()) else figure.title,
+        figure.x,
     )
     for number, series in enumerate(figure.series):
         points = [point for point in series.points if all(map(math.isfinite, point))]
@@ -83,21 +78,6 @@ def _lines(panel: Axes, figure: Lines) -> None:
         panel.set_xticks(places)
     if figure.x_range:
         panel.set_xlim(*figure.x_range)
-
-
-def _bars(panel: Axes, figure: Strips) -> None:
-    scale, unit = (1e3, "ms") if figure.unit == "s" else (1.0, figure.unit)
-    _style(panel, figure.title, unit)
-    colours, words = dict(zip(Tone, COLOURS * 2, strict=False)), dict(figure.legend)
-    places = range(len(figure.rows))
-    for place, row in zip(places, figure.rows, strict=True):
-        for span in row.spans:
-            width, left = (span.end - span.begin) * scale, span.begin * scale
-            panel.barh(place, width, 0.6, left, color=colours[span.tone], alpha=max(span.shade, 0.04))
-    for tone, word in words.items():
-        panel.barh(0, 0, color=colours[tone], label=_label(word))
-    panel.set_yticks(list(places), [_label(row.name) for row in figure.rows])
-    panel.invert_yaxis()
 
 
 def _style(panel: Axes, title: str, below: str) -> None:

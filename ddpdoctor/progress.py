@@ -13,10 +13,8 @@ from ddpdoctor.text import shorten
 if TYPE_CHECKING:  # rich takes longer to import than all of ddpdoctor, and only a terminal needs it
     from rich.progress import Progress as LiveLine
 
-_BAR = 20
-_BESIDE_THE_TEXT = {True: _BAR + len("  ^C"), False: len("| 0:00:00  ^C")}
-"""What else the line has to hold, with and without a bar; were it full, the echo of Ctrl-C would begin another, which
-nothing erases."""
+_BESIDE_THE_TEXT = len("| 0:00:00  ^C")
+"""What else the line has to hold; were it full, the echo of Ctrl-C would begin another, which nothing erases."""
 _Self = TypeVar("_Self", bound="Progress")
 
 
@@ -26,12 +24,11 @@ class Progress:
     Args:
         quiet: say nothing.
         stream: where to; stderr unless a test looks.
-        has_bar: whether the live line has a bar, and stays at the end.
     """
 
-    def __init__(self, quiet: bool = False, stream: TextIO | None = None, *, has_bar: bool = False) -> None:
+    def __init__(self, quiet: bool = False, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
-        self._quiet, self._has_bar = quiet, has_bar
+        self._quiet = quiet
         terminal = self._stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
         self.is_live = terminal and not quiet
         """Whether there is a line that is written over."""
@@ -39,8 +36,8 @@ class Progress:
         self._stage, self._began = "", time.monotonic()
         self._lock, self._in_a_line = threading.RLock(), False
 
-    def stage(self, text: str, completed: int = 0, total: int | None = None) -> None:
-        """What begins now: ``examining this host``; with a bar, how much of it is done."""
+    def stage(self, text: str, *, cut_at_end: bool = False) -> None:
+        """What begins now: ``examining this host``."""
         if self._quiet or (text == self._stage and (self._live or not self.is_live)):
             return
         self._stage = text
@@ -51,8 +48,8 @@ class Progress:
             if self._in_a_line:
                 return
             self._live = self._live or self._start_live_line()
-            shown = shorten(text, self._live.console.width - _BESIDE_THE_TEXT[self._has_bar])
-            self._live.update(self._live.task_ids[0], description=shown, completed=completed, total=total)
+            room = self._live.console.width - _BESIDE_THE_TEXT
+            self._live.update(self._live.task_ids[0], description=shorten(text, room, at_end=cut_at_end))
 
     def _print(self, text: str) -> None:
         try:
@@ -83,22 +80,20 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.live.transient = not self._has_bar
         self.hide()
 
     def _start_live_line(self) -> LiveLine:
         from rich.console import Console
-        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as LiveLine
+        from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
         live = LiveLine(
-            *([BarColumn(_BAR)] if self._has_bar else [SpinnerColumn("line"), TimeElapsedColumn()]),
+            SpinnerColumn("line"),
+            TimeElapsedColumn(),
             TextColumn("{task.description}", markup=False),
             console=Console(file=self._stream),
             transient=True,  # the line is gone when the report comes
             redirect_stdout=False,
-            redirect_stderr=not self._has_bar,
             get_time=time.monotonic,
         )
         live.add_task("", start=False)

@@ -1,7 +1,5 @@
 """Makes foreign text safe to show: secrets masked, control characters escaped."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Tells what is secret by its name or its shape, and masks it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What ranks draw from a dataset, as plain lists of indices and counts: overlap, also by chance."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass

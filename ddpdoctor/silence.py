@@ -1,7 +1,5 @@
 """Findings that a project knows of: silenced by a comment on their line, or by a pattern of their file's name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,9 +1,8 @@
 """Small ways of putting values into sentences and tables, the same in every check and every format."""
 
-from __future__ import annotations
-
 import re
 import shlex
+import signal
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -55,8 +54,10 @@ def size(count: float) -> str:
     raise AssertionError("the last unit takes every size")
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """Seconds in the unit that reads best: ``12 us``, ``3.4 ms``, ``2.1 s``."""
+    if seconds is None:
+        return ABSENT
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} us"
     if seconds < 1:
@@ -78,6 +79,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}{ending}"
 
 
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; real-time signals have no name."""
+    return signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
+
+
 def differ(part: int, whole: int, noun: str) -> str:
     """``1 of 2 buffers differs``, ``3 of 4 buffers differ``."""
     return f"{part} of {plural(whole, noun)} {'differs' if part == 1 else 'differ'}"
@@ -88,12 +94,12 @@ def uncoloured(text: str) -> str:
     return _CODES.sub("", text) if "\x1b" in text else text
 
 
-def shorten(text: str, longest: int = _LONGEST) -> str:
-    """The text, cut in its middle where it is too long for a line."""
+def shorten(text: str, longest: int = _LONGEST, *, at_end: bool = False) -> str:
+    """The text, cut in its middle, or at its end, where it is too long for a line."""
     if len(text) <= longest:
         return text
     half = (longest - 5) // 2
-    return f"{text[:half]} ... {text[-half:]}"
+    return f"{text[: longest - 4]} ..." if at_end else f"{text[:half]} ... {text[-half:]}"
 
 
 def quote_command(command: Sequence[str], longest: int = _LONGEST) -> str:

@@ -10,8 +10,6 @@ whoever finds ``step-00000200.pt`` finds all of it. torch.save writes a zip arch
 a checkpoint may come from anywhere, so that nothing in it is believed before it was looked at.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

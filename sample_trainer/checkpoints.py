@@ -1,28 +1,25 @@
 """Saving and resuming on all ranks: what rank 0 writes of their state, and what every rank is given back.
 
-The state is declared part by part (components.py). Rank 0 alone reads and writes files: a node's disk may be its own.
-Whatever fails there is told to the other ranks, which wait for it, so that all of them raise the same TrainerError.
-How a checkpoint lies on the disk is in checkpoint_files.py.
+Rank 0 alone reads and writes files: a node's disk may be its own. Whatever fails there is told to the other ranks,
+which wait for it, so that all of them raise the same TrainerError. How a checkpoint lies on the disk is in
+checkpoint_files.py.
 """
 
-from __future__ import annotations
-
-import copy
 import logging
 import pickle
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import checkpoint_files as files
 import torch
 import torch.distributed as dist
-from components import Component, Kind, State, on_cpu
 from config import TrainerError
-from distributed import gather, on_rank_0, pack, unpack, verify_equal
+from distributed import on_rank_0, unpack, verify_equal
+from states import State, on_cpu
+from torch import nn
 
 log = logging.getLogger("trainer")
 
@@ -31,22 +28,17 @@ class Checkpoints:
     """The checkpoints of a run. Every rank has this, and calls the same methods in the same order.
 
     Args:
+        model: the bare one, so that the file loads without DDP.
+        replicated: what is the same on every rank besides: optimizer, schedule, scaler.
+        progress: how far the run has come, which is rank 0's word.
         keep: how many to keep; the best is kept besides.
-        asynchronous: whether the ranks go on as soon as the state is copied.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        components: Mapping[str, Component],
-        *,
-        keep: int = 3,
-        asynchronous: bool = False,
+        self, folder: Path, model: nn.Module, replicated: Mapping[str, Any], progress: Any, *, keep: int = 3
     ) -> None:
-        self.folder, self._components, self._keep = folder, components, keep
-        self._thread = ThreadPoolExecutor(max_workers=1) if asynchronous else None
-        self._writing: Callable[[], None] = _nothing
-        self._failure = ""
+        self.folder, self._model, self._replicated, self._keep = folder, model, replicated, keep
+        self._parts = {"model": model, **replicated, "progress": progress}
 
     # --- Saving -----------------------------------------------------------------------------------------------
 
@@ -70,42 +62,24 @@ class Checkpoints:
         on_rank_0(prepare, f"{self.folder} cannot be used for checkpoints")
 
     def save(self, step: int, *, best: bool = False) -> None:
-        """Write a checkpoint; no rank goes on before it is complete, or at least copied.
+        """Write a checkpoint; no rank goes on before it is complete.
 
         Args:
             best: whether it is the best so far.
 
         Raises:
-            TrainerError: replicas differ, or it cannot be written, or the one before could not; those that are complete
-                are as they were.
+            TrainerError: replicas differ, or it cannot be written; those that are complete are as they were.
         """
-        states: dict[str, Any] = {
-            name: on_cpu(component.part.state_dict()) for name, component in self._components.items()
-        }
-        verify_equal({name: _replicated(part, states[name]) for name, part in self._components.items()})
-        for name, component in self._components.items():
-            if component.kind is Kind.PER_RANK:
-                states[name] = [unpack(each) for each in gather(pack(states[name]))]
-        self.finish()  # the one before
-        self._failure = f"the checkpoint of step {step} cannot be written to {self.folder}"
-        if dist.get_rank() == 0:
-            # In a thread a copy, which training does not change.
-            states = states if self._thread is None else copy.deepcopy(states)
-            state = {"step": step, "world_size": dist.get_world_size(), **states}
-            content = partial(torch.save, state)
-            write = partial(files.write, self.folder, step, content, best=best, keep=self._keep)
-            self._writing = write if self._thread is None else self._thread.submit(write).result
-        if self._thread is None:
-            self.finish()
-
-    def finish(self) -> None:
-        """Wait until the last one is complete; every rank calls it, at the end too.
-
-        Raises:
-            TrainerError: it could not be written.
-        """
-        writing, self._writing = self._writing, _nothing
-        on_rank_0(writing, self._failure)
+        states = {name: on_cpu(part.state_dict()) for name, part in self._parts.items()}
+        # Not the buffers, which are rank 0's word: BatchNorm's averages differ between forwards, and DDP gives every
+        # rank those of rank 0 before each.
+        weights = {name: parameter.detach() for name, parameter in self._model.named_parameters()}
+        verify_equal({"model": weights, **{name: states[name] for name in self._replicated}})
+        content = partial(torch.save, {"step": step, "world_size": dist.get_world_size(), **states})
+        on_rank_0(
+            partial(files.write, self.folder, step, content, best=best, keep=self._keep),
+            f"the checkpoint of step {step} cannot be written to {self.folder}",
+        )
 
     # --- Resuming ---------------------------------------------------------------------------------------------
 
@@ -123,56 +97,34 @@ class Checkpoints:
         """Give every rank the state in a checkpoint, into host memory first; its step.
 
         Raises:
-            TrainerError: on every rank: it is missing, corrupt, of another model, or lacks a component.
+            TrainerError: on every rank: it is missing, corrupt, of another model, or lacks a part.
         """
 
         content = on_rank_0(partial(files.read, checkpoint), f"{checkpoint} cannot be read")
         with _fits(checkpoint, "it is no checkpoint"):
             state = unpack(content)
             step, ranks = state["step"], state["world_size"]
-        if lacking := [name for name in self._components if name not in state]:
+        if lacking := [name for name in self._parts if name not in state]:
             raise TrainerError(f"{checkpoint} has no state of: {', '.join(lacking)}")
-        self._tell_what_stays(checkpoint, state)
-        for name, component in self._components.items():
-            if component.kind is not Kind.PER_RANK or ranks == dist.get_world_size():
-                with _fits(checkpoint, name):
-                    _restore(name, component, state[name])
+        if unused := state.keys() - self._parts.keys() - {"step", "world_size"}:
+            log.warning("not restored, since this run has none: %s", ", ".join(sorted(unused)))
+        if ranks != (size := dist.get_world_size()):
+            log.warning(
+                f"{checkpoint.name} was written by {ranks} ranks and this run has {size}: the data goes on at the same "
+                "sample, in other batches, so that results agree, but not to the bit"
+            )
+        for name, part in self._parts.items():
+            with _fits(checkpoint, name):
+                _restore(name, part, state[name])
         return int(step)
 
-    def _tell_what_stays(self, checkpoint: Path, state: State) -> None:
-        """Rank 0 logs what is in a checkpoint and is not restored."""
-        if dist.get_rank() != 0:
-            return
-        if unused := state.keys() - self._components.keys() - {"step", "world_size"}:
-            log.warning("not restored, since this run has none: %s", ", ".join(sorted(unused)))
-        if (ranks := state["world_size"]) != (size := dist.get_world_size()):
-            per_rank = [name for name, part in self._components.items() if part.kind is Kind.PER_RANK]
-            log.warning(
-                f"{checkpoint.name} was written by {ranks} ranks and this run has {size}. Not restored, "
-                f"as each rank had its own: {', '.join(per_rank) or 'nothing'}. The data goes on at the same sample, "
-                "in other batches: results agree, but not to the bit. A stream goes on at the same batch of each rank, "
-                "which repeats some samples or leaves some out"
-            )
 
-
-def _nothing() -> None:
-    """In place of a checkpoint that is being written."""
-
-
-def _replicated(component: Component, state: State) -> State:
-    if component.kind is not Kind.REPLICATED:
-        return {}
-    return state if component.replicated is None else component.replicated()
-
-
-def _restore(name: str, component: Component, state: Any) -> None:
-    if component.kind is Kind.PER_RANK:
-        state = _of_this_rank(state)
+def _restore(name: str, part: Any, state: Any) -> None:
     if name == "model":
-        _require_same_model(component.part.state_dict(), state)
+        _require_same_model(part.state_dict(), state)
     if name == "optimizer":
-        _require_same_optimizer(component.part.state_dict(), state)
-    component.part.load_state_dict(state)
+        _require_same_optimizer(part.state_dict(), state)
+    part.load_state_dict(state)
 
 
 @contextmanager
@@ -183,13 +135,6 @@ def _fits(checkpoint: Path, what: str) -> Iterator[None]:
     except _UNUSABLE as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise TrainerError(f"{checkpoint} does not fit this run: {what}: {reason}") from error
-
-
-def _of_this_rank(states: Any) -> State:
-    """This rank's; every rank looks whether there is one for each, so that all of them raise."""
-    if not isinstance(states, list) or len(states) != dist.get_world_size():
-        raise ValueError(f"it has no state for each of {dist.get_world_size()} ranks")
-    return cast(State, states[dist.get_rank()])
 
 
 _UNUSABLE = (

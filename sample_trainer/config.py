@@ -8,8 +8,6 @@ Every rank reads it for itself and comes to the same result. An unknown key or a
 before anything else happens: a typing error that is ignored costs a night of training.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import difflib
@@ -69,12 +67,9 @@ def at_least(minimum: float, default: Any, to: float | None = None) -> Any:
 
 @dataclass
 class Parallel:
-    """Who takes part. A launcher such as torchrun says it by environment variables, which come first."""
+    """Who takes part, and how."""
 
-    world_size: int | None = at_least(1, None)  # ranks in all
-    rank: int | None = at_least(0, None)  # of this process, where it is started by hand
-    master_addr: str = "127.0.0.1"  # where rank 0 runs
-    master_port: int | None = at_least(0, None, to=65535)  # its port; default: 29500, or any for one rank
+    world_size: int | None = at_least(1, None)  # ranks in all; a launcher's WORLD_SIZE comes first
     device: Literal["auto", "cpu", "cuda"] = "auto"  # auto: GPUs, unless there is none or gloo is asked for
     backend: Literal["auto", "gloo", "nccl"] = "auto"  # auto: nccl for GPUs, gloo for CPUs
     timeout: float = at_least(1, 600.0, to=10**8)  # seconds that a collective may wait for the other ranks
@@ -84,10 +79,8 @@ class Parallel:
 class Data:
     """What is learned from, and which rank gets what."""
 
-    task: Literal["language", "digits"] = "language"
-    source: str = "builtin"  # text that Python carries; or a file, a folder, hf:NAME
-    strategy: Literal["sharded", "dispatched", "iterable", "sharded_iterable", "memory_mapped"] = "sharded"
-    uneven: Literal["drop", "pad", "join"] = "drop"  # what becomes of the samples that do not divide evenly
+    source: str = "builtin"  # text that Python carries; or a file, a folder
+    uneven: Literal["drop", "pad"] = "drop"  # what becomes of the samples that do not divide evenly
     batch_size: int = at_least(1, 8)  # samples of one rank in one forward pass
     workers: int = at_least(0, 0)  # loading processes of each rank
     pin_memory: bool = False  # faster copies to a GPU
@@ -103,7 +96,6 @@ class Model:
     layers: int = at_least(1, 1)
     heads: int = at_least(1, 4)
     dropout: float = at_least(0, 0.0, to=1)
-    norm: Literal["group", "batch"] = "group"  # of the digits' model; batch has buffers, which DDP broadcasts
     compile: bool = False  # torch.compile
     checkpoint_activations: bool = False  # computes them again in backward instead of keeping them
 
@@ -140,8 +132,6 @@ class Ddp:
     find_unused_parameters: bool = False
     static_graph: bool = False
     gradient_as_bucket_view: bool = False
-    broadcast_buffers: bool = True
-    sync_batch_norm: bool = False  # statistics of the whole batch instead of each rank's part; GPUs only
     communication_hook: Literal["none", "float16"] = "none"  # the form in which gradients are sent
 
 
@@ -162,7 +152,6 @@ class Checkpoint:
     every: int | None = at_least(1, None)  # optimizer steps; also at the end
     keep: int = at_least(1, 2)  # the newest
     resume: bool = False  # go on from the newest complete one in run.folder, where there is one
-    asynchronous: bool = False  # go on training while it is written
 
 
 @dataclass
@@ -196,26 +185,14 @@ class Config:
 def check_together(config: Config) -> None:
     """Refuse settings of which each is right and both together are not."""
     data, model, parallel = config.data, config.model, config.parallel
-    joins = data.uneven == "join"
-    mapped, dispatched = (data.strategy == name for name in ("memory_mapped", "dispatched"))
     on_cpu, resume = parallel.device == "cpu", config.checkpoint.resume
-    size, rank = parallel.world_size or 1, parallel.rank or 0
     refused = {
-        # It would leave the loop, and its part of the window's gradients would reach nobody.
-        "data.uneven=join needs train.accumulation=1: a rank that runs out in the middle of a window takes its "
-        "gradients with it": joins and config.train.accumulation > 1,
-        "data.uneven=join has no effect with data.strategy=dispatched: rank 0 sends equal shares; use "
-        "pad": joins and dispatched,
-        "data.strategy=memory_mapped maps text: it needs data.task=language": mapped
-        and data.task != "language",
-        "data.source is empty: it takes builtin, a file, a folder or hf:NAME": not data.source,
-        "data.uneven=join excludes ddp.static_graph": joins and config.ddp.static_graph,
+        "data.source is empty: it takes builtin, a file or a folder": not data.source,
         f"model.width {model.width} is not a multiple of model.heads {model.heads}": model.width
         % model.heads,
         "data.held_out has to be below 1: nothing would be left for training": data.held_out >= 1,
         "parallel.backend=nccl needs parallel.device=cuda": on_cpu and parallel.backend == "nccl",
         "checkpoint.resume needs run.folder: the run to go on with": resume and not config.run.folder,
-        f"parallel.rank {rank} has to be below parallel.world_size": rank >= size,
     }
     for text, applies in refused.items():
         if applies:
@@ -290,20 +267,8 @@ def read_config(file: Path | None, overrides: Sequence[str] = ()) -> Config:
 def _read_yaml(file: Path) -> Mapping[str, Any]:
     import yaml  # here, since a run without a file can do without it
 
-    class Loader(yaml.SafeLoader):
-        """YAML takes the last of two equal keys, and forgets the first section of that name."""
-
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            for name in names:
-                if names.count(name) > 1 and name != "<<":
-                    raise TrainerError(
-                        f"{file} has {name!r} twice, line {node.start_mark.line + 1} and below"
-                    )
-            return super().construct_mapping(node, deep)
-
     try:
-        content = yaml.load(file.read_text("utf-8"), Loader)  # a SafeLoader
+        content = yaml.safe_load(file.read_text("utf-8"))
     except OSError as error:
         raise TrainerError(f"cannot read the configuration {file}: {error.strerror}") from None
     except RecursionError:

@@ -4,23 +4,19 @@ Each function here that communicates has to be called by every rank, in the same
 ``if rank == 0:`` would leave rank 0 waiting for the others, for ever.
 """
 
-from __future__ import annotations
-
 import ctypes
 import datetime
 import io
-import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from components import checksum, leaves
-from config import Parallel, TrainerError, own_rank
+from config import Parallel, TrainerError
+from states import checksum
 from torch import Tensor, nn
 
 PIECE = 64 << 20  # bytes that are sent at once: on NCCL they pass through the memory of the GPU
@@ -28,74 +24,33 @@ PIECE = 64 << 20  # bytes that are sent at once: on NCCL they pass through the m
 # --- Joining and leaving --------------------------------------------------------------------------------------
 
 
-def launched_rank() -> tuple[int, int, int] | None:
-    """Rank, local rank and world size as a launcher's variables say them; None without a launcher."""
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
-    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
-        return None
-    printed_by = own_rank()
-    for name in ("MASTER_ADDR", "MASTER_PORT"):
-        if not os.environ.get(name):
-            raise TrainerError(
-                f"RANK and WORLD_SIZE are set, and {name}, where ranks meet, is not", printed_by
-            )
-    try:
-        rank, local, size, port = (int(os.environ.get(name, os.environ["RANK"])) for name in names)
-    except ValueError:
-        raise TrainerError(
-            f"one of the launcher's variables {', '.join(names)} is not a number", printed_by
-        ) from None
-    if not 0 <= rank < size:
-        raise TrainerError(f"the launcher's variables say rank {rank} of WORLD_SIZE {size}", printed_by)
-    if not 0 <= port < 65536:
-        raise TrainerError(f"MASTER_PORT is {port}; it has to be at most 65535", printed_by)
-    return rank, local, size
-
-
 def set_up(parallel: Parallel) -> torch.device:
     """Join the process group, and say which device is this rank's.
 
-    Three ways lead here: torchrun or another launcher that sets env:// variables; ranks that are started by
-    hand and meet at tcp://ADDRESS:PORT; and one process by itself, which is a group of one: the same code path.
+    torchrun and other launchers say by variables who meets where. One process by itself is a group of one, on the same
+    code path.
     """
-    launched = launched_rank()
-    rank, local, size = launched or _by_hand(parallel)
-    port = 29500 if parallel.master_port is None else parallel.master_port
-    address = f"tcp://{parallel.master_addr}:{port}"
-    alone = not launched and size == 1 and parallel.master_port is None
-    device = _device(parallel, rank, local)
+    launched = "RANK" in os.environ and "WORLD_SIZE" in os.environ
+    if not launched and (parallel.world_size or 1) > 1:
+        raise TrainerError(
+            f"parallel.world_size is {parallel.world_size} and nobody started so many ranks: use torchrun "
+            f"--nproc-per-node {parallel.world_size} trainer.py ..."
+        )
+    rank, size = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE")) if launched else (0, 1)
+    device = _device(parallel, rank, int(os.environ.get("LOCAL_RANK", rank)))
     # NCCL moves GPU memory, gloo moves main memory.
     backend = {"cuda": "nccl", "cpu": "gloo"}[device.type] if parallel.backend == "auto" else parallel.backend
-    try:
-        dist.init_process_group(
-            backend,
-            # A single process meets nobody, so it takes no port.
-            store=dist.HashStore() if alone else None,  # type: ignore[attr-defined]
-            init_method=None if alone else "env://" if launched else address,
-            rank=rank,
-            world_size=size,
-            timeout=datetime.timedelta(seconds=parallel.timeout),
-            # Lets NCCL connect at once, on the right GPU, so that what is wrong shows here.
-            device_id=device if backend == "nccl" else None,
-        )
-    except RuntimeError as error:
-        known = isinstance(error, dist.DistNetworkError | dist.DistStoreError)
-        if not known and "EADDRINUSE" not in str(error):  # which torch 2.4 gives no type of its own
-            raise
-        where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}" if launched else address
-        raise TrainerError(_why_not_joined(str(error), where, rank), printed_by=rank) from None
+    dist.init_process_group(
+        backend,
+        # A single process meets nobody, so it takes no port.
+        store=None if launched else dist.HashStore(),  # type: ignore[attr-defined]
+        rank=rank,
+        world_size=size,
+        timeout=datetime.timedelta(seconds=parallel.timeout),
+        # Lets NCCL connect at once, on the right GPU, so that what is wrong shows here.
+        device_id=device if backend == "nccl" else None,
+    )
     return device
-
-
-def _by_hand(parallel: Parallel) -> tuple[int, int, int]:
-    size = parallel.world_size or 1
-    if size > 1 and parallel.rank is None:
-        raise TrainerError(
-            f"parallel.world_size is {size} and nobody started {size} ranks: use torchrun --nproc-per-node {size} "
-            "trainer.py ..., or give each process its parallel.rank"
-        )
-    rank = parallel.rank or 0
-    return rank, rank % max(1, torch.cuda.device_count()), size
 
 
 def _device(parallel: Parallel, rank: int, local_rank: int) -> torch.device:
@@ -114,12 +69,6 @@ def _device(parallel: Parallel, rank: int, local_rank: int) -> torch.device:
     # Or every .cuda() of every rank on this host would be GPU 0.
     torch.cuda.set_device(local_rank)
     return torch.device("cuda", local_rank)
-
-
-def _why_not_joined(error: str, where: str, rank: int) -> str:
-    if "EADDRINUSE" in error or "address already in use" in error.lower():
-        return f"rank {rank} cannot listen at {where}: another program has that port; choose another"
-    return f"rank {rank} could not connect to the other ranks at {where}: {error.splitlines()[0]}"
 
 
 def shut_down() -> None:
@@ -194,38 +143,18 @@ def verify_weight_sync(model: nn.Module) -> dict[str, Any] | None:
     return first
 
 
-def share_state(parts: Mapping[str, Any], source: int) -> None:
-    """Give every rank one rank's state of things with state_dict and load_state_dict."""
-    mine = dist.get_rank() == source
-    state = unpack(
-        broadcast(pack({name: part.state_dict() for name, part in parts.items()}) if mine else b"", source)
-    )
-    for name, part in parts.items():
-        part.load_state_dict(state[name])
-
-
 def verify_equal(states: Mapping[str, Any]) -> None:
     """Compare this rank's states with rank 0's to the bit, by digests: 32 bytes are sent, whatever their size.
 
     Raises:
-        TrainerError: on every rank, where one differs; it names the first difference.
+        TrainerError: on every rank, where one differs.
     """
-    mine = to_tensor(bytes.fromhex(checksum(states)))
-    every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, mine)
-    if all(torch.equal(every[0], digest) for digest in every):
-        return
-    digests = {name: checksum(leaf) for name, leaf in leaves(states)}
-    gathered = [json.loads(digest) for digest in gather(json.dumps(digests).encode())]
-    on_rank_0(partial(_tell_difference, gathered), "the replicas cannot be compared")
-
-
-def _tell_difference(gathered: Sequence[Mapping[str, str]]) -> None:
-    """Raise, and say what differs first."""
-    for name in gathered[0]:
-        if ranks := [rank for rank, digest in enumerate(gathered) if digest.get(name) != gathered[0][name]]:
+    for name, state in states.items():
+        mine = to_tensor(bytes.fromhex(checksum(state)))
+        every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, mine)
+        if ranks := [rank for rank, digest in enumerate(every) if not torch.equal(digest, every[0])]:
             raise TrainerError(f"{name} differs between ranks: rank {ranks[0]} differs from rank 0")
-    raise TrainerError("a rank has state that rank 0 does not have")
 
 
 # --- What one rank does for all, and may fail -------------------------------------------------------------------
@@ -275,30 +204,18 @@ def all_or_none() -> Iterator[None]:
 # As tensors: torch's own functions for objects need NumPy, and unpickle whatever they are sent.
 
 
-def broadcast(content: bytes, source: int = 0) -> bytes:
-    """One rank's bytes, rank 0's unless told otherwise."""
+def broadcast(content: bytes) -> bytes:
+    """Rank 0's bytes."""
     size = torch.tensor([len(content)], device=_sends_from())
-    dist.broadcast(size, src=source)
+    dist.broadcast(size, src=0)
     pieces = []
     for start in range(0, int(size), PIECE):
         piece = torch.empty(min(PIECE, int(size) - start), dtype=torch.uint8, device=_sends_from())
-        if dist.get_rank() == source:
+        if dist.get_rank() == 0:
             piece = to_tensor(content[start : start + PIECE])
-        dist.broadcast(piece, src=source)
+        dist.broadcast(piece, src=0)
         pieces.append(_memory(piece.cpu()))
     return b"".join(pieces)
-
-
-def gather(content: bytes) -> list[bytes]:
-    """Every rank's bytes, on rank 0; nothing elsewhere."""
-    size = torch.tensor([len(content)], device=_sends_from())
-    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, size)
-    most = max(map(int, sizes))
-    padded = to_tensor(content.ljust(most, b"\0"))
-    every = [torch.empty_like(padded) for _ in sizes] if dist.get_rank() == 0 else None
-    dist.gather(padded, every, dst=0)
-    return [_memory(received.cpu())[: int(n)] for received, n in zip(every or (), sizes, strict=False)]
 
 
 def _sends_from() -> torch.device:
@@ -314,13 +231,6 @@ def _memory(flat: Tensor) -> bytes:
     return ctypes.string_at(flat.data_ptr(), flat.nbytes)
 
 
-def pack(state: Any) -> bytes:
-    """A state as the bytes of a file that torch.load reads."""
-    packed = io.BytesIO()
-    torch.save(state, packed)
-    return packed.getvalue()
-
-
 def unpack(content: bytes) -> Any:
-    """The state in such bytes, in host memory; none of its code is run."""
+    """The state in the bytes of a file that torch.save wrote, in host memory; none of its code is run."""
     return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)

@@ -1,12 +1,9 @@
-"""The models, small enough to train on a CPU; the wrapper that trains one on several ranks; the optimizer."""
+"""The model, small enough to train on a CPU; the wrapper that trains it on several ranks; the optimizer."""
 
 # mypy: allow-untyped-calls
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
-import inspect
 import math
 from collections.abc import Iterable
 from typing import cast
@@ -19,10 +16,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def create_model(config: Config) -> nn.Module:
-    """The model of a task, with the weights that the default random generator gives."""
-    if config.data.task == "language":
-        return ByteTransformer(config.model, config.data.context)
-    return DigitClassifier(config.model)
+    """The model, with the weights that the default random generator gives."""
+    return ByteTransformer(config.model, config.data.context)
 
 
 class ByteTransformer(nn.Module):
@@ -61,39 +56,9 @@ class ByteTransformer(nn.Module):
         return cast(Tensor, self.head(x))
 
 
-class DigitClassifier(nn.Module):
-    """Two convolutions over an 8x8 image, and which of ten digits it shows."""
-
-    def __init__(self, model: Model) -> None:
-        super().__init__()
-        width = model.width
-        self.features = nn.Sequential(
-            nn.Conv2d(1, width, 3, padding=1),
-            _norm(model),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(width, width, 3, padding=1),
-            _norm(model),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-        )
-        self.head = nn.Sequential(nn.Dropout(model.dropout), nn.Linear(4 * width, 10))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return cast(Tensor, self.head(self.features(inputs).flatten(1)))
-
-
-def _norm(model: Model) -> nn.Module:
-    """Group normalisation looks at one sample; batch normalisation at those of its rank, unless it is synchronised."""
-    return nn.BatchNorm2d(model.width) if model.norm == "batch" else nn.GroupNorm(model.heads, model.width)
-
-
 # --- In DistributedDataParallel -------------------------------------------------------------------------------
 
-# The name since torch 2.13, and the one before.
-_PARAMETERS = inspect.signature(DistributedDataParallel).parameters
 _SETTINGS = ("bucket_cap_mb", "find_unused_parameters", "static_graph", "gradient_as_bucket_view")
-_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _PARAMETERS else "broadcast_buffers"
 
 
 def wrap(model: nn.Module, config: Config, device: torch.device) -> DistributedDataParallel:
@@ -101,12 +66,8 @@ def wrap(model: nn.Module, config: Config, device: torch.device) -> DistributedD
     ddp = config.ddp
     if config.train.precision == "float16" and device.type != "cuda":
         raise TrainerError("train.precision=float16 needs a GPU; on a CPU, use bfloat16")
-    if ddp.sync_batch_norm:
-        if device.type != "cuda":
-            raise TrainerError("ddp.sync_batch_norm needs GPUs: torch has no SyncBatchNorm for CPUs")
-        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     told = dataclasses.asdict(ddp)
-    settings = {name: told[name] for name in _SETTINGS} | {_BUFFERS: ddp.broadcast_buffers}
+    settings = {name: told[name] for name in _SETTINGS}
     # Onto the device before the wrap, and the optimizer after it: both keep references to the parameters.
     gpu = [device.index] if device.type == "cuda" else None
     wrapped = DistributedDataParallel(model.to(device), device_ids=gpu, **settings)
@@ -146,7 +107,7 @@ def create_schedule(steps: torch.optim.Optimizer, optimizer: Optimizer, total: i
 
 
 def planned_steps(config: Config, samples: int, world_size: int) -> int:
-    """Optimizer steps of the whole run; about so many, where streams are cut differently on each rank."""
+    """Optimizer steps of the whole run."""
     together = config.data.batch_size * world_size
     batches = samples // together if config.data.uneven == "drop" else math.ceil(samples / together)
     if not batches:

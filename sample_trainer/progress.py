@@ -3,8 +3,6 @@
 What is averaged over the ranks is averaged when it is logged and not before: that is a collective.
 """
 
-from __future__ import annotations
-
 import logging
 import resource
 import time
@@ -14,15 +12,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from components import checksum
-from config import Config, Evaluation, TrainerError
+from config import Config, Evaluation
 from distributed import verify_weight_sync
 from run_folder import Kind, RunFolder
+from states import checksum
 from torch import Tensor, nn
 
 log = logging.getLogger("trainer")
 
 NO_PROGRESS = "no progress in {} evaluations"
+TOLD_EVERY = 10.0  # seconds
 
 
 @dataclass
@@ -90,6 +89,7 @@ class Meter:
         self._losses: list[Tensor] = []
         self._norm: Tensor | None = None
         self._lr = 0.0
+        self._told = time.monotonic()
         self.run: RunFolder | None = None
         """While the run lasts."""
         self.first_loss: float | None = None
@@ -100,10 +100,6 @@ class Meter:
         """One step: this rank's loss, and the norm of the gradient where it was clipped."""
         self._losses.append(loss)
         self._norm, self._lr = norm, lr
-
-    def add_missed(self, steps: int) -> None:
-        """Steps that other ranks took without this one."""
-        self._losses += [torch.zeros((), device=self._device)] * steps
 
     def restart(self) -> None:
         """Take the time from here on: what came before was no training."""
@@ -129,11 +125,14 @@ class Meter:
             seconds=seconds,
             memory_bytes=_memory(self._device),
         )
+        if time.monotonic() - self._told > TOLD_EVERY:
+            self._told = time.monotonic()
+            log.info("step %d: loss %.3f", self._progress.step, self.last_loss)
         self._losses = []
         self.restart()
 
     def _gradient_norm(self) -> float | None:
-        """Of the last step: its gradients are still there. Under Join a rank may have taken none."""
+        """Of the last step: its gradients are still there."""
         if self._norm is None:
             norms = [
                 parameter.grad.norm() for parameter in self._model.parameters() if parameter.grad is not None
@@ -153,11 +152,6 @@ class Meter:
 
     def tell_epoch(self) -> None:
         epoch, step = self._progress.epoch, self._progress.step
-        if not step:
-            raise TrainerError(
-                "an epoch has no step, since some rank has less than one batch; use data.uneven=pad or a smaller "
-                "data.batch_size"
-            )
         if self.last_loss is None:
             log.info("epoch %d: there is nothing left to train after step %d", epoch, step)
         else:

@@ -12,21 +12,17 @@ Rank 0 alone writes the first two: what it writes is the same on every rank, sin
 from __future__ import annotations
 
 import datetime
-import fcntl
 import json
-import os
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from checkpoint_files import write_whole
-from config import Config, TrainerError
+from config import Config
 from distributed import all_or_none, on_rank_0
 
 Kind = Literal["step", "evaluation", "checkpoint"]
@@ -38,7 +34,6 @@ def choose_folder(config: Config) -> Path:
     def choose() -> bytes:
         folder = Path(config.run.folder) if config.run.folder else new_folder(config.run.name)
         folder.mkdir(parents=True, exist_ok=True)
-        claim(folder)
         return str(folder).encode()
 
     return Path(on_rank_0(choose, "the run folder cannot be created").decode())
@@ -56,30 +51,6 @@ def new_folder(name: str, root: Path = Path("runs")) -> Path:
             continue
         return folder
     raise FileExistsError(root)
-
-
-def claim(folder: Path) -> None:
-    """Have a folder for this process alone until its end: two runs in one would write into each other's files.
-
-    The system lets go of it when the process ends, however it ends. So whoever reads run.json can tell a run that
-    is running from one that was killed.
-
-    Raises:
-        TrainerError: another process has it.
-    """
-    opened = os.open(folder, os.O_RDONLY)
-    # Workers inherit it, and may outlive this process by some seconds.
-    os.register_at_fork(after_in_child=partial(os.close, opened))
-    for _ in range(20):
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)  # it may be somebody who has a look whether it is free
-        except OSError:
-            return  # a file system that has no locks
-        else:
-            return
-    raise TrainerError(f"another run is training in {folder}; wait for its end, or choose another run.folder")
 
 
 class RunFolder:
@@ -103,7 +74,6 @@ class RunFolder:
             "device": device.type,
             "backend": dist.get_backend(),
             "torch": torch.__version__,
-            "machine": _machine(),
             "steps": steps,
             "config": config.as_dict(),
             "started": _now(),
@@ -156,13 +126,6 @@ def _step_of(line: str) -> int:
         return int(json.loads(line)["step"])
     except (ValueError, LookupError, TypeError):
         return -1
-
-
-def _machine() -> str | None:
-    """What tells this machine, since it was started, from all others; None where the system does not say."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return None
 
 
 def _now() -> str:

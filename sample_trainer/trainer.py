@@ -2,24 +2,21 @@
 
     torchrun --nproc-per-node 4 trainer.py                           # four ranks on this machine
     python trainer.py                                                # the same code as one rank, no launcher
-    torchrun --nproc-per-node 2 trainer.py --config configs/digits.yaml train.epochs=5
+    torchrun --nproc-per-node 2 trainer.py --config configs/sgd.yaml train.epochs=5
     python trainer.py --dry-run data.batch_size=16                   # what would be done
 
 The trainer with its loop, then one rank's life. What it calls lies beside it:
 
     config.py                    what can be set              distributed.py   joining, averaging, comparing
     data.py, loading.py          the data, and whose it is    windows.py       what makes one step; when all stop
-    models.py                    the model, DDP, optimizer    checkpoints.py   saving and resuming: components.py is
-    progress.py, run_folder.py   what is measured, where                       what, checkpoint_files.py where
+    models.py                    the model, DDP, optimizer    checkpoints.py   saving and resuming, with
+    progress.py, run_folder.py   what is measured, where                       checkpoint_files.py, states.py
 """
 # mypy: allow-untyped-calls
 # (torch leaves DistributedDataParallel.train and Tensor.backward untyped)
 
-from __future__ import annotations
-
 import contextlib
 import gc
-import itertools
 import logging
 import sys
 from collections.abc import Iterator
@@ -29,19 +26,25 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from checkpoints import Checkpoints
-from components import components_of, seed_generators
 from config import Config, errors_printed_once, read_command_line
-from data import IGNORED, Material
-from distributed import reduce_mean, reduce_sums, set_up, shut_down, sync_gradients, verify_weight_sync
-from loading import Batch, Dispatcher, Loader, create_distributed_dataloader, prepare_data
+from data import IGNORED, Material, load
+from distributed import (
+    all_or_none,
+    reduce_mean,
+    reduce_sums,
+    set_up,
+    shut_down,
+    sync_gradients,
+    verify_weight_sync,
+)
+from loading import Batch, Loader, create_distributed_dataloader
 from models import create_model, create_optimizer, create_schedule, planned_steps, wrap
 from progress import Meter, Progress
 from run_folder import RunFolder, choose_folder, leave_summary
 from torch import Tensor, nn
-from torch.distributed.algorithms.join import Join
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.functional import cross_entropy
-from windows import Counts, Window, catch_up, joined_windows, windows
+from windows import Window, windows
 
 __all__ = [
     "DDPTrainer",
@@ -70,22 +73,16 @@ class DDPTrainer:
         self.casting = torch.autocast(device.type, precision) if lower else contextlib.nullcontext()
         # Keeps the small gradients of float16 above zero; for the other types it does nothing.
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision == torch.float16)
-        self.replicated = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
         self.progress = Progress()
         inputs, targets = material.training[0]
         self.nothing = torch.zeros_like(inputs)[None], torch.full_like(targets, IGNORED)[None]
         # Ranks count their data in host memory, which NCCL does not reach: a GPU would have to be waited for.
         self.counting = dist.new_group(backend="gloo") if dist.get_backend() == "nccl" else None
-        self.joining = config.data.uneven == "join"
-        self.counts = Counts(device)
         self.meter = Meter(self.bare_model, self.progress, device)
-        buffers = config.ddp.broadcast_buffers
         self.saved_at, self.save_every = -1, config.checkpoint.every or sys.maxsize
+        replicated = {"optimizer": self.optimizer, "schedule": self.schedule, "scaler": self.scaler}
         self.checkpoints = Checkpoints(
-            folder / "checkpoints",
-            components_of(self.bare_model, self.replicated, self.progress, device, buffers),
-            keep=config.checkpoint.keep,
-            asynchronous=config.checkpoint.asynchronous,
+            folder / "checkpoints", self.bare_model, replicated, self.progress, keep=config.checkpoint.keep
         )
 
     @property
@@ -95,38 +92,18 @@ class DDPTrainer:
 
     # --- Training ---------------------------------------------------------------------------------------------
 
-    def train_epoch(self, loader: Loader | Dispatcher, epoch: int) -> None:
+    def train_epoch(self, loader: Loader, epoch: int) -> None:
         """One pass over the data, or what is left of it after a resume."""
-        loader.begin(epoch, self.progress.batches, self.progress.samples)
+        loader.begin(epoch, self.progress.samples)
         self.model.train()
         self.meter.restart()
-        if self.joining:
-            self.train_joined(self.windows(loader))
-        else:
-            for window in self.windows(loader):
-                self.take(window)
-                if self.progress.step % self.config.run.log_every == 0:
-                    self.meter.log_steps()
-                if self.progress.step % self.save_every == 0:
-                    self.save_checkpoint()
-        self.meter.log_steps()
-
-    def train_joined(self, steps: Iterator[Window]) -> None:
-        """The same under Join, which answers only the collectives of a step: it ends before each checkpoint."""
-        full = True
-        while full:
-            begun = self.progress.step
-            most = self.save_every - begun % self.save_every
-            with Join([self.counts, self.model]):
-                for window in itertools.islice(steps, most):
-                    self.take(window)
-            self.meter.add_missed(
-                catch_up(self.replicated | {"progress": self.progress}, self.progress.step, self.device)
-            )
-            full = self.progress.step == begun + most  # on every rank, as all have caught up
-            if full:
+        for window in self.windows(loader):
+            self.take(window)
+            if self.progress.step % self.config.run.log_every == 0:
                 self.meter.log_steps()
+            if self.progress.step % self.save_every == 0:
                 self.save_checkpoint()
+        self.meter.log_steps()
 
     def take(self, window: Window) -> None:
         """One step, and how far the run has come by it."""
@@ -136,12 +113,10 @@ class DDPTrainer:
         self.progress.samples += window.samples
         self.progress.trained += window.samples
 
-    def windows(self, loader: Loader | Dispatcher) -> Iterator[Window]:
+    def windows(self, loader: Loader) -> Iterator[Window]:
         """The batches of each step, until the ranks stop."""
         train = self.config.train
         limit = None if train.steps is None else train.steps - self.progress.batches // train.accumulation
-        if self.joining:
-            return joined_windows(loader, limit, self.counts)
         size, uneven = train.accumulation, self.config.data.uneven
         return windows(loader, size, limit, uneven, self.nothing, self.counting, even=loader.even)
 
@@ -151,6 +126,7 @@ class DDPTrainer:
         The loss of a step is the mean over the targets of all its batches on all ranks, so that it does not
         matter how many ranks there are, or how many batches a step is cut into. It is the mean of the ranks' losses.
         """
+        self.seed_step()
         self.optimizer.zero_grad()
         weight, losses = dist.get_world_size() / window.targets, []  # DDP divides by the number of ranks
         for number, batch in enumerate(window.batches, 1):
@@ -169,6 +145,17 @@ class DDPTrainer:
         self.schedule.step()
         return cast(Tensor, sum(losses)), norm, lr
 
+    def seed_step(self) -> None:
+        """Have what is drawn in a step, as for dropout, follow from the seed, the step and the rank alone.
+
+        So ranks draw different numbers, and a run that was resumed draws what it would have without a checkpoint of
+        random states.
+        """
+        on_gpu = self.device.type == "cuda"
+        generator = torch.cuda.default_generators[self.device.index] if on_gpu else torch.default_generator
+        seed = (self.config.train.seed * 1_000_003 + self.progress.step) * 1_000_003 + dist.get_rank()
+        generator.manual_seed(seed % 2**63)
+
     def guess(self, model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """One row of scores for each target, and the targets."""
         inputs, targets = (tensor.to(self.device, non_blocking=True) for tensor in batch)
@@ -176,7 +163,7 @@ class DDPTrainer:
             scores = model(inputs)
         return scores.flatten(0, -2).float(), targets.flatten()
 
-    def train(self, training: Loader | Dispatcher, held_out: Loader | Dispatcher) -> float | None:
+    def train(self, training: Loader, held_out: Loader) -> float | None:
         """All epochs that are left; the last evaluation's loss."""
         evaluation = self.config.evaluation
         loss = None
@@ -199,7 +186,7 @@ class DDPTrainer:
     # --- Evaluation -------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def evaluate(self, loader: Loader | Dispatcher) -> float:
+    def evaluate(self, loader: Loader) -> float:
         """The mean loss over all held-out targets of all ranks, each counted once."""
         for buffer in self.bare_model.buffers():
             dist.broadcast(buffer, src=0)  # running averages are each rank's own since its last forward
@@ -240,8 +227,6 @@ class DDPTrainer:
         # So that the first step is the one that would have been, the first backward is one of nothing.
         cross_entropy(*self.guess(self.model, self.nothing), reduction="sum").backward()
         self.optimizer.zero_grad()
-        # What follows differs for each rank, also where another number of ranks keeps it from being restored.
-        seed_generators(self.config.train.seed + dist.get_rank() + 1_000_003 * dist.get_world_size())
         self.checkpoints.load(newest)
         self.saved_at = self.progress.step
         return self.progress.tell_resumed(self.config)
@@ -253,13 +238,13 @@ class DDPTrainer:
 def train(config: Config, device: torch.device) -> None:
     """One rank's part of a run."""
     folder = choose_folder(config)
-    material = prepare_data(config, folder)
-    # Unequal on purpose, as dropout wants it: DDP makes the weights equal to rank 0's.
-    seed_generators(config.train.seed + dist.get_rank())
+    with all_or_none():
+        material = load(config.data)
+    torch.manual_seed(config.train.seed)
     model = create_model(config)
     trainer = DDPTrainer(config, material, model, device, folder)
     training, held_out = (
-        create_distributed_dataloader(source, config.data, train=train, seed=config.train.seed, device=device)
+        create_distributed_dataloader(source, config.data, train=train, seed=config.train.seed)
         for source, train in ((material.training, True), (material.held_out, False))
     )
     if config.checkpoint.resume and not trainer.load_checkpoint():
@@ -270,7 +255,6 @@ def train(config: Config, device: torch.device) -> None:
         loss = trainer.train(training, held_out)
         leave_summary(folder, trainer.meter.summary(loss))
         trainer.save_checkpoint()
-        trainer.checkpoints.finish()
 
 
 @record

@@ -9,6 +9,7 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.check import Check
+from ddpdoctor.model import Source
 from ddpdoctor.page import SECTIONS
 from ddpdoctor.report.pages import SCHEMA, markdown, page_of
 
@@ -34,6 +35,18 @@ def test_a_check_says_what_it_is(check: Check):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", check.name)
     assert check.sources(), "it looks nowhere"
     assert not check.title.endswith(".")
+
+
+@pytest.mark.parametrize("source", Source)
+@pytest.mark.parametrize("selected", [(), ("host", "DD1"), ("GROUP", "run")])
+def test_all_checks_of_a_source_are_found_though_not_all_files_are_imported(
+    source: Source, selected: tuple[str, ...]
+):
+    every = [check for check in registry.all_checks() if source in check.sources()]
+    wanted = [
+        it for it in every if not selected or any(registry.matches(it, source, word) for word in selected)
+    ]
+    assert list(registry.select(source, selected)) == wanted
 
 
 @each_check

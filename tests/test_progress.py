@@ -72,12 +72,14 @@ def test_rich_is_imported_only_for_a_terminal():
     assert (done.returncode, done.stderr) == (0, "x\n")
 
 
-def test_the_time_is_shown_beside_a_long_text(terminal, monkeypatch):
+@pytest.mark.parametrize("cut_at_end", [True, False])
+def test_the_time_is_shown_beside_a_long_text(cut_at_end, terminal, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     with Progress(stream=terminal) as progress:
-        progress.stage("starting " + "many " * 40)
+        progress.stage("starting " + "many " * 40 + "ranks", cut_at_end=cut_at_end)
     first = re.sub(r"\x1b\[[^A-Za-z]*[A-Za-z]", "", terminal.getvalue())
     assert "0:00:00 starting many" in first
+    assert ("many ..." in first) is cut_at_end
     assert all(len(line) <= 60 for line in first.split("\r"))
 
 

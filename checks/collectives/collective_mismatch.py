@@ -12,7 +12,7 @@ from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import RankTrace, Trace, by_value, shown_at
 from ddpdoctor.trace.gloo import SIZES, bytes_of
 from ddpdoctor.trace.recorded_job import HangCheck
-from ddpdoctor.trace.sequence import called_alone, divergence_of, mismatch, other_gradients
+from ddpdoctor.trace.sequence import OF_ONE_SIZE, called_alone, divergence_of, mismatch, other_gradients
 from ddpdoctor.trace.source_causes import guarded_collective
 
 _DETAIL = (
@@ -31,6 +31,8 @@ _UNNAMED = (
     r"(?:, please check your collective calls at and around rank (?P<rank>\d+))?"
 )
 
+_OF_ONE_SIZE = {name.replace("_", "") for name in OF_ONE_SIZE}
+"""As NCCL's watchdog writes them, less its underscores."""
 _MOST_RANKS = 8
 """Ranks of a circle that the headline names."""
 _MOST_PLACES = 3
@@ -72,7 +74,7 @@ class CollectiveMismatch(HangCheck):
     Fix:
         Call the same collectives in the same order with the same shapes on every rank: use a dummy input for a branch
         that one rank does not take; pad to the largest shape before a gather, or use dist.all_gather_object for values
-        of different lengths. To see where ranks diverged:
+        of different lengths. NCCL_PROTO and NCCL_ALGO have to be the same, too. To see where ranks diverged:
             ddpdoctor check train.py    # TORCH_DISTRIBUTED_DEBUG=DETAIL names both lines where it does not crash
     """
 
@@ -203,39 +205,47 @@ class CollectiveMismatch(HangCheck):
         )
 
     def _waited_in_different(self, waits: Sequence[Wait]) -> Finding:
-        by_operation = by_value({wait.rank or 0: wait.operation for wait in waits})
-        (operation, fewest), *others = sorted(by_operation.items(), key=lambda item: len(item[1]))
+        by_call = by_value({wait.rank or 0: _call(wait) for wait in waits})
+        (call, fewest), *others = sorted(by_call.items(), key=lambda item: len(item[1]))
         rest = " and ".join(f"{ranks_phrase(ranks)} in {other}" for other, ranks in others)
         alone = len(fewest) < len(others[0][1])
         ranks = fewest if alone else tuple(sorted(wait.rank or 0 for wait in waits))
         lines = (wait.line for wait in waits)
         return self.fail(
-            f"{ranks_phrase(fewest)} waited in {operation} number {waits[0].sequence}, {rest} with the same number",
+            f"{ranks_phrase(fewest)} waited in {call}, {rest}",
             **log_fields(*lines, ranks=ranks, role=Role.MESSENGER),
         )
 
 
 def _with_same_number(log: Log) -> list[Wait]:
-    """The waits of the default group that are in different operations with the same sequence number.
+    """The waits of the default group with the same sequence number in different operations, or of different sizes.
 
     The group of one is known where the output goes on to its watchdog's next line, which may be cut off.
     """
     by_number: dict[int, list[Wait]] = {}
     for wait in log.waits:
         known = wait.sequence is not None and wait.rank is not None
-        if wait.of_all is not False and wait.collective and known:
+        if wait.may_be_of_all and wait.collective and known:
             by_number.setdefault(wait.sequence or 0, []).append(wait)
     numbered = [
-        alike for alike in by_number.values() if any(wait.of_all for wait in alike) or _are_all(alike, log)
+        alike
+        for alike in by_number.values()
+        if any(wait.group == "0" for wait in alike) or _are_all(alike, log)
     ]
-    return next((alike for alike in numbered if len({wait.operation for wait in alike}) > 1), [])
+    return next((alike for alike in numbered if len({*map(_call, alike)}) > 1), [])
+
+
+def _call(wait: Wait) -> str:
+    """The operation and its number, and how large it is where it has one size on all ranks of a right program."""
+    sized = wait.operation.replace("_", "").lower() in _OF_ONE_SIZE
+    return f"{wait.what} of {wait.elements} elements" if sized else wait.what
 
 
 def _are_all(waits: Sequence[Wait], log: Log) -> bool:
     """Whether these are all ranks of the job, which no smaller group has; a label names ranks in the job."""
     ranks = {wait.rank for wait in waits}
     size = log.world_size or (len(ranks) if all(wait.line.rank is not None for wait in waits) else 0)
-    return ranks == {*range(size)} and all(wait.of_all is not False for wait in log.waits)
+    return ranks == {*range(size)} and all(wait.may_be_of_all for wait in log.waits)
 
 
 def _aborted_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:

@@ -13,8 +13,9 @@ from ddpdoctor.blame.frames import show, where_in
 from ddpdoctor.blame.hang_analysis import late_ranks
 from ddpdoctor.blame.wording import all_do, at, doing, for_seconds, others_wait, verb, who
 from ddpdoctor.check import Evidence, Finding, Judgement, NotMeasured, Passed, Source, Where, reports
+from ddpdoctor.failures import words
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
-from ddpdoctor.logs.stall import judge_stall
+from ddpdoctor.logs.stall import MISSED, judge_stall
 from ddpdoctor.text import quote
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.recorded_job import HangCheck
@@ -57,13 +58,7 @@ class CollectiveNotJoined(HangCheck):
         *("DD004", "DD005", "DD011", "DD106", "DD204", "DD214", "DD225"),
         *("DD302", "DD303", "DD305", "DD308", "DD309"),
     )
-    log_words = (
-        "failed to pass monitored",
-        "didn't join collective",
-        "didn't finish collective",
-        "the lagging ranks",
-        "retrieving ncclUniqueId",
-    )
+    log_words = tuple(words(MISSED.pattern))
 
     @reports(IsElsewhere)
     def _is_elsewhere(self, cause: IsElsewhere) -> Finding:

@@ -24,6 +24,12 @@ _KNOWN = (
         fix=_VISIBLE,
     ),
     Message(
+        r"socketFinalizeAccept: wrong type (?:3 != 4|4 != 3)",
+        why="One host uses sockets for data (type 3), and the other one InfiniBand or RoCE (type 4).",
+        fix="NCCL_DEBUG=INFO torchrun ...     # 'Using network' has to be the same on every host\n"
+        "NCCL_IB_DISABLE, NCCL_NET and NCCL_IB_HCA have to be as well",
+    ),
+    Message(
         r"No transport found for rank",
         why="NCCL found no path between two ranks: peer access, shared memory and network are "
         "all switched off, or none of them works between these two.",

@@ -15,6 +15,7 @@ from ddpdoctor.trace.loop_exits import (
     begun,
     is_in_a_step,
     leavers,
+    left_out_unseen,
     loop_left,
     open_call,
     skippers,
@@ -78,7 +79,7 @@ class LocalDecision(HangCheck):
         recordings = trace.training_of_several()
         if trace.broken is None:
             together = f"{ranks_phrase(recordings)} left every loop together"
-            return (self._by_own_numbers(recordings) if self._joined(recordings) else []) or Passed(together)
+            return (self._foreseen(recordings) if self._joined(recordings) else []) or Passed(together)
         first = trace.first_to_break()
         failed_by_itself = first is not None and not first.is_victim
         if trace.out_of_time or (failed_by_itself and not trace.timed_out):
@@ -95,13 +96,13 @@ class LocalDecision(HangCheck):
         skipped, early = skippers(recordings, stopped, calls), leavers(recordings)
         if skipped and len(skipped) < len(recordings):
             counts = {rank: _counts(recording) for rank, recording in recordings.items()}
-            return [self._in_broken_run(backward_left_out(recordings, skipped), recordings, counts)]
+            return [self._told(backward_left_out(recordings, skipped), recordings, counts)]
         if not early or len(early) == len(recordings):
             raise NotMeasured(trace.broken)
         cause = loop_left(recordings, early)
         count = begun if isinstance(cause, LeftStepsOut) else steps_of
         steps = {rank: _steps(recording, count(recording)) for rank, recording in recordings.items()}
-        return [self._in_broken_run(cause, recordings, steps)]
+        return [self._told(cause, recordings, steps)]
 
     def _joined(self, recordings: Mapping[int, Recording]) -> bool:
         """Whether all ranks take part in each step, so that one that stops is missed."""
@@ -109,8 +110,10 @@ class LocalDecision(HangCheck):
         reduced = any(backward.reduced for step in steps for backward in step.backwards)
         return reduced and not any(step.joined for step in steps)
 
-    def _by_own_numbers(self, recordings: Mapping[int, Recording]) -> list[Finding]:
-        """A loop that will end by what differs between ranks, though it has not yet."""
+    def _foreseen(self, recordings: Mapping[int, Recording]) -> list[Finding]:
+        """Steps that were left out with no rank left waiting; a loop that will end by what differs between ranks."""
+        if cause := left_out_unseen(recordings):
+            return [self._told(cause, recordings, {})]
         if way_out := local_exit(recordings):
             by_clock = self._by_clock(tuple(recordings), way_out.at)
             return [self._by_number(way_out) if way_out.values else by_clock]
@@ -146,7 +149,7 @@ class LocalDecision(HangCheck):
             foreseen=True,
         )
 
-    def _in_broken_run(self, cause: Cause, ranks: Iterable[int], states: Mapping[int, str]) -> Finding:
+    def _told(self, cause: Cause, ranks: Iterable[int], states: Mapping[int, str]) -> Finding:
         waiting = tuple(rank for rank in ranks if rank not in cause.culprits)
         return self.report(replace(cause, waiting=waiting, states=(*cause.states, *by_state(states))))
 
@@ -202,5 +205,5 @@ def _counts(recording: Recording) -> str:
 
 def _steps(recording: Recording, steps: int) -> str:
     made = training_passes(recording)
-    passes = f" in {plural(len(made), 'pass')}, {made[-1].drawn} batches of the last" if made else ""
+    passes = f" in {plural(len(made), 'pass')}, {plural(made[-1].drawn, 'batch')} of the last" if made else ""
     return f"{plural(steps, 'training step')}{passes}"

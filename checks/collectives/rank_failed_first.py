@@ -152,7 +152,11 @@ class RankFailedFirst(HangCheck):
             ranks = plural(len(trace.ranks), "rank")
             return Passed(f"{ranks} of the training run ended well in {trace.seconds:.1f} s")
         first = trace.first_to_break()
-        if trace.timed_out or trace.slurm or (first and (first.killed_by or first.fault_of_rehearsal)):
+        if (
+            trace.timed_out
+            or trace.ended_by_slurm
+            or (first and (first.killed_by or first.fault_of_rehearsal))
+        ):
             raise NotMeasured(trace.broken)
         if first is None:
             unfinished = [rank.rank for rank in trace.ranks if not rank.finished]
@@ -180,6 +184,7 @@ class RankFailedFirst(HangCheck):
                 f"the job did not start: {shorten(reason.match[0])}",
                 why="The launcher could not start, so no rank printed anything.",
                 fix=_NOT_STARTED[reason.match.re.pattern],
+                explained_by=("DD808",),  # in another line of the container's error
                 **log_fields(reason, role=Role.EXCEPTION),
             )
         return (
@@ -262,10 +267,17 @@ class RankFailedFirst(HangCheck):
 
 
 def _raised_beside_the_ranks(trace: Trace) -> ScriptRaised | None:
-    """The exception that ended the command, of a process that started ranks; None where it ended well."""
+    """The exception that ended the command, of a process that started ranks; None where it ended well, and where it
+    only tells of a rank: gloo aborts now and then after a script's end.
+    """
     parents = {(rank.host, rank.parent) for rank in trace.recorded.values() if trace.status}
-    raised = (process.raised for process in trace.others if (process.host, process.pid) in parents)
-    return max(filter(None, raised), key=lambda it: it.time, default=None)
+    all_raised = (process.raised for process in trace.others if (process.host, process.pid) in parents)
+    own = (
+        raised
+        for raised in all_raised
+        if raised and not failures.says(f"{raised.type}: {raised.message}", failures.Says.PASSED_ON)
+    )
+    return max(own, key=lambda raised: raised.time, default=None)
 
 
 def _most_specific_line(message: str) -> str:

@@ -4,6 +4,7 @@ from ddpdoctor.blame.causes import GaveUp
 from ddpdoctor.blame.wording import for_seconds, who
 from ddpdoctor.check import Check, Finding, Judgement, Role, Source, reports
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
+from ddpdoctor.logs.secondary_errors import is_of_the_launcher
 from ddpdoctor.logs.stall import find_stall, judge_stall
 from ddpdoctor.text import ranks_phrase
 
@@ -39,11 +40,12 @@ class TimeoutUndetermined(Check):
             return judge_stall(self, log)
         # A launcher ends the others by SIGTERM after the first failure.
         ends = sorted((end for end in log.ended if end.code), key=lambda end: end.code == -SIGTERM)
-        if ends:
+        if end := next(iter(ends), None) or next(filter(is_of_the_launcher, log.fatal), None):
+            how = f"{ends[0].who} ended with exit status {ends[0].code}" if ends else "a process failed"
             return self.fail(
-                f"{ends[0].who} ended with exit status {ends[0].code}, and the output does not show why",
+                f"{how}, and the output does not show why",
                 why="The launcher reports its end. Its own output is not here, or contains no error message.",
-                **log_fields(ends[0], role=Role.UNKNOWN),
+                **log_fields(end, role=Role.UNKNOWN),
             )
         if log.cut_off:
             details = log_fields(log.cut_off, role=Role.UNKNOWN)

@@ -6,6 +6,7 @@ from ddpdoctor.check import Check, Confidence, Evidence, Judgement, Passed, Role
 from ddpdoctor.host import Host
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.logs.secondary_errors import first_death
+from ddpdoctor.recorder.launchers import by_name
 from ddpdoctor.text import plural, ranks_phrase, size
 from ddpdoctor.trace import Trace
 
@@ -15,17 +16,20 @@ all_reduce of 1 MiB. A CUDA build and its context need more, so this is a lower 
 TRAINING = 250 << 20
 """The same after one backward of a DDP model, which imports more of torch: 243 MiB for a tiny model."""
 LAUNCHER = 150 << 20
+_SLURM = by_name("Slurm")
 _OOM_KILLER = (
     r"oom-kill|oom_kill event|OOMKilled|Out of memory: Kill|sending SIG\w+ to process \d+ .{1,80}oom_score"
-    r"|Memory cgroup out of memory|task \d+: Out Of Memory"
+    rf"|Memory cgroup out of memory|{_SLURM.task_out_of_memory}"
 )
 _OF_OTHERS = r"Killed process \d+ \((?!python|pt_|torch|ray|accelerate|deepspeed)[^)]{1,40}\)"
 """The kernel's line of a program that is no part of a job of Python."""
 _OVER_ITS_LIMIT = (
-    r"(?i)slurmstepd(?:-\S+)?: .{0,80}exceeded (?:\w+ )?memory limit|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
+    rf"(?i){_SLURM.over_memory}|TERM_MEMLIMIT|PBS: job killed: p?v?mem\b"
     r"|node was low on resource: memory|node running low on memory|killed due to memory pressure"
+    r"|Container killed by \w+ for exceeding memory limits"
 )
 """Messages of schedulers and supervisors that ended a job or a task because of its memory."""
+_BY_SCHEDULER = "a scheduler or supervisor ended the job because of its memory"
 _ALLOCATION_FAILED = (
     r"DefaultCPUAllocator: .{0,40}allocate memory|\[Errno 12\] Cannot allocate memory|^MemoryError"
     r"|Cannot allocate memory \(12\)|_ArrayMemoryError: Unable to allocate|std::bad_alloc"
@@ -40,8 +44,7 @@ class HostMemory(Check):
     What it finds:
         Less free memory in the control group or the machine than the ranks need at least: 150 MiB each to be in a
         group, 250 MiB each to train, without model, data and CUDA. Also processes that the kernel has killed in this
-        control group because memory ran out; among them a rank of the run; and a job that Slurm ended for its memory,
-        as sacct says.
+        control group because memory ran out; among them a rank of the run; and a job that Slurm ended for its memory.
 
     Why it matters:
         All ranks of a node and their DataLoader workers share the memory of the host or of the container. When it
@@ -55,7 +58,7 @@ class HostMemory(Check):
     Fix:
         Start fewer ranks or DataLoader workers, load weights on one rank at a time (or with mmap=True), or give the
         container more memory:
-            docker run --memory 16g ...              # in Kubernetes: resources.limits.memory
+            docker run --memory 16g ...     # in Slurm: --mem 64G; in Kubernetes: resources.limits.memory
         The kernel's log and the scheduler show what was killed:
             dmesg -T | grep -i 'killed process'; kubectl describe pod POD; sacct -j JOB --format=MaxRSS,State
     """
@@ -94,28 +97,19 @@ class HostMemory(Check):
         return Passed(f"{size(free)} of memory are free for {plural(nproc, 'rank')}")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        slurm = trace.slurm
-        if slurm is None or slurm.state != "OUT_OF_MEMORY":
-            killed = tuple(rank.rank for rank in trace.ranks if rank.killed_by == signal.SIGKILL)
-            if not trace.broken or not trace.oom_kills or not killed:
-                return Passed("the out-of-memory killer ended no rank")
-            others = tuple(rank.rank for rank in trace.ranks if rank.rank not in killed)
-            return self.fail(
-                f"{who(killed)} {verb(killed, 'was', 'were')} killed by the kernel's out-of-memory killer",
-                why="The job reached the memory limit of its control group, or the machine had no memory left."
-                + consequences(others),
-                ranks=killed,
-                confidence=Confidence.LIKELY,  # the count is of all processes in the control group
-            )
-        limit = f" (limit {slurm.limit})" if slurm.limit else ""
-        most = " The named task used the most." if slurm.task else ""
+        slurm = trace.ended_by_slurm
+        if slurm and slurm["memory"]:
+            return self.fail(_BY_SCHEDULER, evidence=[slurm.string])
+        killed = tuple(rank.rank for rank in trace.ranks if rank.killed_by == signal.SIGKILL)
+        if not trace.broken or not trace.oom_kills or not killed:
+            return Passed("the out-of-memory killer ended no rank")
+        others = tuple(rank.rank for rank in trace.ranks if rank.rank not in killed)
         return self.fail(
-            f"{slurm.task or 'the job'} was ended by Slurm: out of memory{limit}",
-            why="The processes of the job on one host used more memory together than the job has "
-            f"there, and the others were ended with them.{most}",
-            fix="srun --mem 64G ...    # or fewer tasks or DataLoader workers on each host\n"
-            "sacct -j JOB --format=JobID,State,ReqMem,MaxRSS,MaxRSSTask,MaxRSSNode",
-            ranks=slurm.ranks,
+            f"{who(killed)} {verb(killed, 'was', 'were')} killed by the kernel's out-of-memory killer",
+            why="The job reached the memory limit of its control group, or the machine had no memory left."
+            + consequences(others),
+            ranks=killed,
+            confidence=Confidence.LIKELY,  # the count is of all processes in the control group
         )
 
     def examine_log(self, log: Log) -> Judgement:
@@ -128,8 +122,7 @@ class HostMemory(Check):
             return self.fail(f"the out-of-memory killer ended {whom}", **details)
         reason = log.search(_OVER_ITS_LIMIT)
         if reason:
-            headline = "a scheduler or supervisor ended the job because of its memory"
-            return self.fail(headline, **log_fields(reason, role=Role.SYSTEM))
+            return self.fail(_BY_SCHEDULER, **log_fields(reason, role=Role.SYSTEM))
         reason = log.search(_ALLOCATION_FAILED)
         if reason:
             return self.fail("the host ran out of memory", **log_fields(reason))

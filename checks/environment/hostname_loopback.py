@@ -96,12 +96,9 @@ class HostnameLoopback(Check):
             )
         reason = log.reason(_CONNECTS_TO_ITSELF)
         address = reason.match["address"] or reason.match["loopback"]
-        what, why, confidence = (
-            "its own node",
-            "The hostname of rank 0's node resolves to a loopback address on this rank's node, so the rank connects to "
-            "its own node, where no store listens.",
-            Confidence.LIKELY,
-        )
+        what, confidence = "its own node", Confidence.LIKELY
+        why = "The hostname of rank 0's node resolves to a loopback address on this rank's node, so the rank connects "
+        why += "to its own node, where no store listens."
         if address.startswith("0."):
             what, confidence = "a hostname read as a number", Confidence.CERTAIN
             why = "A hostname that consists of digits is read as an address."

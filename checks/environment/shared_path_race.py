@@ -31,6 +31,9 @@ _RESULT = (
     "Each rank opens the file and empties it, so it has what the last rank wrote, or parts "
     "of several. A rank that reads it at that moment finds an empty or incomplete file."
 )
+_ADDED = (
+    "An entry that each rank adds is there once for each of them, and lines of two ranks may run together."
+)
 _ON_RANK_0 = """if dist.get_rank() == 0:
     save(results)        # what writes the file
 Results that differ between ranks need a file for each: f"results_rank{dist.get_rank()}.json\""""
@@ -125,6 +128,7 @@ class SharedPathRace(Check):
             {rank for path, writers in paths.items() for rank in (*writers, *asking.get(path, ()))}
         )
         more = f" and {plural(len(others), 'more path')}" if others else ""
+        adds = event.action == "write" and not any(it.emptied for of in paths.values() for it in of.values())
         results = all(is_of_training(recordings, path) for path in paths)
         if first in asking:
             what = f"write {quote(first)}{more} where they find none,"
@@ -140,7 +144,7 @@ class SharedPathRace(Check):
             ],
             confidence=Confidence.LIKELY,
             about=Kind.PATH.of(*paths),
-            **({"why": _RESULT, "fix": _ON_RANK_0} if results else {}),
+            **({"why": _ADDED if adds else _RESULT, "fix": _ON_RANK_0} if results else {}),
         )
 
     def _asked(self, made: FileEvent, ranks: tuple[int, ...]) -> Finding:

@@ -25,6 +25,7 @@ NO_VALUES = ("barrier",)
 """Collectives that carry nothing from rank to rank."""
 METRIC = re.compile(r"\d\.\d|\d\s*%|\d+\s*/\s*\d+|\bnan\b")
 """A number, in a line whose values cannot be followed."""
+_PATH = re.compile(r"\S*/\S*/[^\s=]*")
 
 
 class RankLocalMetric(Check):
@@ -304,11 +305,16 @@ def _chosen(evaluation: Evaluation, recording: Recording, begin: float, end: flo
     return None
 
 
+def _has_number(text: str) -> bool:
+    """Whether a printed line has what looks like a result, outside of paths."""
+    return METRIC.search(_PATH.sub("", text)) is not None
+
+
 def _printed(evaluation: Evaluation, recording: Recording, begin: float, end: float) -> Use | None:
     """A result that is printed; where no value can be followed, a number."""
     found: dict[bool | None, Use] = {}
     for line in recording.events(Printed):
-        if begin <= line.time < end and METRIC.search(line.text):
+        if begin <= line.time < end and _has_number(line.text):
             result, name = evaluation.results.given_at(line.at)
             text = quote(shorten(line.text))
             use = Use("prints the result", "print results", line.at, text, name, _confidence(result))
@@ -321,7 +327,7 @@ def _printed_as_whole(evaluation: Evaluation, recording: Recording, begin: float
     """A sum over the rank's part, which is printed over the length of the whole dataset."""
     printed = (it for it in recording.events(Printed) if begin <= it.time < end)
     for line in printed if evaluation.of_one_dataset else ():
-        if METRIC.search(line.text) and evaluation.results.divides_by_dataset(line.at):
+        if _has_number(line.text) and evaluation.results.divides_by_dataset(line.at):
             sums = "{} over the length of the whole set"
             one_rank, several = sums.format("prints its own sum"), sums.format("print their own sums")
             return Use(one_rank, several, line.at, quote(shorten(line.text)))

@@ -8,7 +8,7 @@ _OLDEST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 """The oldest Linux driver for a major version of CUDA."""
 _TOO_OLD = (
     r"CUDA driver version is insufficient|NVIDIA driver on your system is too old|unsupported toolchain"
-    r"|[Dd]river/library version mismatch|not supported in the installed CUDA driver"
+    r"|not supported in the installed CUDA driver"
     r"|forward compatibility was attempted on non.supported|unsupported display driver / cuda driver combination"
     r"|CUDA Driver version found is \d+\. Minimum requirement"
 )
@@ -45,6 +45,12 @@ class DriverTooOld(Check):
             why="The driver is not installed or not loaded on this host, or the container was started without it.",
             fix="nvidia-smi     # on the host first, then in the container\n"
             "docker run --gpus all ...; in Slurm --gres=gpu:N; in Kubernetes resources.limits nvidia.com/gpu",
+        ),
+        Message(
+            r"[Dd]river/library version mismatch",
+            headline="the NVIDIA driver's library and its kernel module are of different versions",
+            why="The driver was updated while its old module stayed loaded, or a container brings another library.",
+            fix="restart that node, then: cat /proc/driver/nvidia/version; nvidia-smi     # of one version",
         ),
         Message(_TOO_OLD, headline="the NVIDIA driver is too old for the CUDA that was loaded"),
     )

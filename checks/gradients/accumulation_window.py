@@ -55,21 +55,14 @@ class AccumulationWindow(Check):
         divided = {rank: _divisor(recording.steps) for rank, recording in recordings.items()}
         self.require(any(divided.values()), "no loss was divided by a number of micro-batches")
         ended = {rank.rank for rank in trace.ranks if rank.finished}
-        wrong = {
-            rank: steps
-            for rank, recording in recordings.items()
-            if (steps := _wrong(recording, divided[rank], rank in ended))
-        }
-        if wrong:
-            return self._uneven(recordings, wrong, {rank: divided[rank] or 0 for rank in wrong})
+        looked = {rank: _wrong(own, divided[rank], rank in ended) for rank, own in recordings.items()}
+        if wrong := tuple(rank for rank, windows in looked.items() if windows):
+            rank = wrong[0]
+            return self._uneven(wrong, recordings[rank], looked[rank], divided[rank] or 1)
         if any(map(_is_cut_short, recordings.values())):
-            left = {
-                rank: rest
-                for rank, recording in recordings.items()
-                if (rest := _left_over(recording, divided[rank]))
-            }
-            if len(left) == len(recordings):
-                rank, pass_ = next(iter(left.items()))
+            left = {rank: _left_over(own, divided[rank]) for rank, own in recordings.items()}
+            (rank, pass_), *_ = left.items()
+            if pass_ and all(left.values()):
                 by = divided[rank] or 1
                 batches = plural((pass_.batches or 0) % by, "micro-batch")
                 return self.warn(
@@ -84,26 +77,20 @@ class AccumulationWindow(Check):
             raise NotMeasured(reason, cut_short=True)
         return Passed(f"every update summed {next(filter(None, divided.values()))} micro-batches")
 
-    def _uneven(
-        self,
-        recordings: dict[int, Recording],
-        wrong: dict[int, list[TrainingStep]],
-        divided: dict[int, int],
-    ) -> Finding:
-        rank, windows = next(iter(wrong.items()))
-        by, backwards, used = divided[rank], windows[0].backwards, windows[0].optimizer_steps
-        count = len(backwards)
+    def _uneven(self, ranks: tuple[int, ...], of: Recording, windows: list[TrainingStep], by: int) -> Finding:
+        used, count = windows[0].optimizer_steps, _summed(windows[0], by)
         what, times = "after the last update came", tuple[Evidence, ...]()
         if used:
-            times = (Evidence(f"its gradient is {count / by:.2g} times that of the other windows", (rank,)),)
+            text = f"its gradient is {count / by:.2g} times that of the other windows"
+            times = (Evidence(text, ranks[:1]),)
             what = "an update follows" if count > by else "an update sums"
-        lengths = Counter(len(step.backwards) for step in recordings[rank].steps)
+        lengths = Counter(len(step.backwards) for step in of.steps)
         shown = ", ".join(f"{n} of {plural(length, 'micro-batch')}" for length, n in sorted(lengths.items()))
         return self.warn(
-            f"{what} {plural(count, 'micro-batch')} whose loss was divided by {by} on {ranks_phrase(wrong)}",
-            ranks=tuple(wrong),
-            where=(used or backwards)[-1].at,
-            evidence=(Evidence(f"updates: {shown}", (rank,)), *times),
+            f"{what} {plural(count, 'micro-batch')} whose loss was divided by {by} on {ranks_phrase(ranks)}",
+            ranks=ranks,
+            where=(used or windows[0].backwards)[-1].at,
+            evidence=(Evidence(f"updates: {shown}", ranks[:1]), *times),
         )
 
 
@@ -124,9 +111,14 @@ def _wrong(recording: Recording, by: int | None, ended: bool) -> list[TrainingSt
         return []
     windows = recording.all_steps if ended else recording.steps
     trailing = recording.trailing
-    return [
-        step for step in windows if len(step.backwards) != by and (step.backwards or step is not trailing)
-    ]
+    return [step for step in windows if _summed(step, by) != by and (step.backwards or step is not trailing)]
+
+
+def _summed(step: TrainingStep, by: int) -> int:
+    """The micro-batches of an update, less full windows in front of them that were not for it: whose gradients the
+    script cleared again after it had looked at them."""
+    begins = [number for number, backward in enumerate(step.backwards) if backward.anew]
+    return len(step.backwards) - (begins[-1] if begins and not any(it % by for it in begins) else 0)
 
 
 def _is_cut_short(recording: Recording) -> bool:

@@ -9,7 +9,8 @@ from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import first_death, has_failed
-from ddpdoctor.text import ranks_phrase
+from ddpdoctor.recorder.launchers import by_name
+from ddpdoctor.text import ranks_phrase, signal_name
 from ddpdoctor.trace import Trace
 
 _TEXTS: dict[int, dict[str, str]] = {
@@ -81,7 +82,7 @@ _TO_LAUNCHER = (
     r"got signal: (?P<signal>\d+)",
     r"closing signal (?P<signal>SIGHUP|SIGINT)",
 )
-_LIMIT = r"DUE TO (?:TIME LIMIT|PREEMPTION)"
+_LIMIT = by_name("Slurm").over_time
 _ENDS_STEP = re.compile(r"CANCELLED AT \S+")
 """Slurm's words for scancel, and for srun that ends the other tasks after one has failed."""
 _SCHEDULER = (
@@ -172,18 +173,12 @@ class KilledBySignal(Check):
         return self._killed((first.rank,), others, first.killed_by, where)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        if trace.slurm and trace.slurm.state != "OUT_OF_MEMORY":
-            slurm = trace.slurm
-            reached = "its time limit" if slurm.state == "TIMEOUT" else slurm.state.lower()
-            limit = f" of {slurm.limit}" if slurm.limit and slurm.state == "TIMEOUT" else ""
-            return self.fail(
-                f"the job was ended by Slurm: {reached}{limit}",
-                why=_WHY_OF_SCHEDULER,
-                fix=_FIX_OF_SLURM,
-                ranks=slurm.ranks,
-            )
         if trace.broken is None:
             return Passed("no signal ended a rank of the training run")
+        slurm = trace.ended_by_slurm
+        if slurm and not slurm["memory"]:
+            headline = f"the scheduler ended the job: {slurm[0]}"
+            return self.fail(headline, why=_WHY_OF_SCHEDULER, fix=_FIX_OF_SLURM, evidence=[slurm.string])
         first = trace.first_to_break()
         if first is None or first.killed_by is None or trace.timed_out:
             raise NotMeasured(trace.broken)  # ddpdoctor kills the ranks of a run that it stops
@@ -205,7 +200,7 @@ class KilledBySignal(Check):
     ) -> Finding:
         texts = _TEXTS.get(number, _UNKNOWN)
         return self.fail(
-            f"{who(killed)} {verb(killed, 'was', 'were')} killed by {_name(number)}{where}",
+            f"{who(killed)} {verb(killed, 'was', 'were')} killed by {signal_name(number)}{where}",
             why=texts["why"] + consequences(others),
             fix=texts["fix"],
             ranks=killed,
@@ -226,7 +221,7 @@ class KilledBySignal(Check):
             texts = _TEXTS.get(number, _UNKNOWN)
             sender = f", which the scheduler sent: {scheduler.match[0]}" if scheduler else ""
             return report(
-                f"the launcher was ended by {_name(number)}{sender}",
+                f"the launcher was ended by {signal_name(number)}{sender}",
                 why=f"{texts['why']} The training did not fail; the launcher forwarded the signal to its ranks.",
                 fix=texts["fix"],
                 **log_fields(launcher, *([scheduler] if scheduler else []), role=Role.DEATH),
@@ -242,7 +237,7 @@ class KilledBySignal(Check):
         worker = log.search(_WORKER)
         if worker:
             number = SIGNALS[worker.match["name"]]
-            headline = f"a DataLoader worker was killed by {_name(number)}"
+            headline = f"a DataLoader worker was killed by {signal_name(number)}"
             return self.fail(headline, **_TEXTS.get(number, _UNKNOWN), **log_fields(worker))
         first = first_death(log)
         dying = None if first else log.search(*_DYING_WORDS)
@@ -256,18 +251,13 @@ class KilledBySignal(Check):
         ranks = {"ranks": () if first.rank is None else (first.rank,)} if first else {}
         details = log_fields(source, *([last] if last else []), role=Role.DEATH, **ranks)
         return self.fail(
-            f"{ranks_phrase(details['ranks'], 'a process')} was killed by {_name(number)}",
+            f"{ranks_phrase(details['ranks'], 'a process')} was killed by {signal_name(number)}",
             confidence=Confidence.LIKELY,
             # A library's error aborts the process.
             explained_by=("DD314",) if number == signal.SIGABRT else (),
             **_TEXTS.get(number, _UNKNOWN),
             **details,
         )
-
-
-def _name(number: int) -> str:
-    is_named = number in list(signal.Signals)  # real-time signals are not
-    return signal.Signals(number).name if is_named else f"signal {number}"
 
 
 def _number(text: str) -> int:

@@ -2,8 +2,7 @@ import errno
 import re
 from collections.abc import Sequence
 
-from ddpdoctor.check import Check, Judgement, Kind, NotMeasured, Passed, Skipped
-from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.check import Check, Judgement, Kind, Passed, Skipped
 from ddpdoctor.host import Host
 from ddpdoctor.host.system import Listener
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
@@ -102,27 +101,6 @@ class PortInUse(Check):
             evidence=[_describe(owner) for owner in owners],
             about=Kind.PORT.of(launch.master_port),
         )
-
-    def examine_group(self, ranks: GroupRecord) -> Judgement:
-        use = ranks.port
-        if use is None or use.during is None:
-            raise NotMeasured(ranks.broken or "rank 0's store is on another node")
-        if use.during == 0:
-            return self.fail(
-                f"port {use.port} can be bound a second time while the group holds it",
-                why="Two jobs could listen on this port at once, and the ranks of one would join the store of the "
-                "other. A sandbox or a preloaded library changes how bind works.",
-                fix="look for a network sandbox or a preloaded library: echo $LD_PRELOAD",
-                about=Kind.PORT.of(use.port),
-            )
-        if use.after:
-            return self.fail(
-                f"port {use.port} was not free again after the group ended",
-                why="A process of the group still listens, so the next job on this node fails with EADDRINUSE.",
-                fix=f"ss -ltnp 'sport = :{use.port}'     # shows the process",
-                about=Kind.PORT.of(use.port),
-            )
-        return Passed(f"port {use.port} was free before the group, held during it, and free again after it")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = (log.search(_TAKEN) or log.reason(_DENIED)).confirmed_by(log.search(_NOT_LISTENING))

@@ -65,10 +65,14 @@ class RendezvousShared(Check):
         reason = log.search(_TOO_MANY)
         if reason and int(reason.match["came"]) > int(reason.match["all"]):
             headline = f"{reason.match['came']} ranks joined a store made for {reason.match['all']}"
-        else:
-            reason = log.reason(_CLOSED)
-            headline = "the rendezvous was closed before this job joined it"
-        return self.fail(headline, confidence=Confidence.LIKELY, **log_fields(reason))
+            return self.fail(headline, confidence=Confidence.LIKELY, **log_fields(reason))
+        return self.fail(
+            "the rendezvous is closed: another launcher that used it has ended",
+            why="A launcher that ends closes the rendezvous. No other can join it then, nor restart its ranks.",
+            fix="see in the output of the other hosts why their launcher ended first, then start all of them anew:\n"
+            "torchrun --rdzv-id NEW ...     # an id or a port that no job has used",
+            **log_fields(log.reason(_CLOSED)),
+        )
 
 
 def _joined_again(recording: Recording) -> tuple[GroupEvent, GroupEvent] | None:

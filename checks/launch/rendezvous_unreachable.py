@@ -91,7 +91,7 @@ class RendezvousUnreachable(Check):
         if ranks.stage is Stage.IMPORT or ranks.unwritable:
             raise NotMeasured(ranks.broken or "torch was not imported")
         if ranks.stage is not Stage.JOIN:
-            port = ranks.port.port if ranks.port else "?"
+            port = ranks.port or "?"
             return Passed(f"all {ranks.launch.world_size} ranks met on port {port}")
         joined = tuple(rank.rank for rank in ranks.ranks if rank.joined)
         missing = tuple(rank.rank for rank in ranks.ranks if not rank.joined)

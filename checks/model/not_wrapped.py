@@ -90,7 +90,7 @@ def _drifting(group: Group) -> Update | None:
     # Weights may be averaged at intervals longer than what was recorded; then tensors travel all the same.
     calls = on_each_rank(group, lambda recording: recording.collectives)
     travels = any(
-        call.weight_of or (elements(call) > _LARGEST_STATISTIC and not call.requires_grad)
+        call.weight_of or call.gradient_of or (elements(call) > _LARGEST_STATISTIC and not call.requires_grad)
         for _, call in calls
     )
     return None if travels else apart[0]

@@ -143,6 +143,7 @@ class WeightsDiffer(Check):
         count = len(next(iter(first.update.taken.values())).before or ())
         moved = 0 < len(first.moved) < len(group)
         hooked = wrapper if wrapper and wrapper.hook and first.is_by_gradients else None
+        fix = _AVERAGE if first.call or first.is_by_gradients else _SEND
         return self.fail(
             (
                 f"{ranks_phrase(first.moved)} changed its weights by itself before step {index}: "
@@ -152,7 +153,7 @@ class WeightsDiffer(Check):
             + f"{len(first.keys)} of {plural(count, 'parameter')}, {listing(first.keys, 2)}",
             why=(_BY_HOOK.format(hooked.hook) if hooked else _cause(first))
             + " DDP averages gradients and never weights, so replicas that differ once stay different.",
-            fix=_fix_of_hook(hooked) if hooked else _AVERAGE if first.call else _SEND,
+            fix=_fix_of_hook(hooked) if hooked else fix,
             ranks=first.ranks,
             where=(hooked.hooked_at if hooked else None) or first.where,
             evidence=_states(first),
@@ -209,6 +210,8 @@ def _cause(first: Difference) -> str:
         return _TAKEN_BY_GRAD
     if first.before:
         return "Something other than an update changed them after the wrap: a load, a new initialisation, a copy."
+    if first.is_by_gradients and first.sent_to_one:
+        return f"reduce gives the sum of the gradients to rank {first.sent_to_one.peer} alone."
     if first.is_by_gradients:
         return "The gradients of this step were not the same on every rank."
     return "The gradients of this step were equal, so the optimizers hold unequal state."

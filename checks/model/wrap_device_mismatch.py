@@ -1,21 +1,14 @@
-import re
 from collections.abc import Mapping
 
 from ddpdoctor.check import Check, Finding, Judgement, Passed
 from ddpdoctor.failures import Message
-from ddpdoctor.judge import of_message
 from ddpdoctor.recorder.events.training import Wrapper
+from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Recording, Trace, by_line, of_model, on_each_rank, on_ranks
 from ddpdoctor.trace.raised import by_messages, raised_as, raised_by
 
 _FAILED = "DistributedDataParallel's constructor failed on {rank}: "
 _ONE_GPU = "DistributedDataParallel(model, device_ids=[local_rank])"
-_BARE_NUMBER = Message(
-    r"TypeError: object of type '\w+' has no len\(\)",
-    headline=_FAILED + "device_ids is a number, not a list",
-    why="DDP asks for the length of device_ids.",
-    fix=_ONE_GPU,
-)
 
 
 class WrapDeviceMismatch(Check):
@@ -61,6 +54,12 @@ class WrapDeviceMismatch(Check):
             why="A part of it was made, or replaced, after the rest had been moved.",
             fix="model = model.to(device)    # the whole of it, right before the wrap",
         ),
+        Message(
+            r"loaded with `device_map=.{1,20}` in any distributed mode",
+            headline="{rank} prepared a model for a distributed job that device_map spreads over several GPUs",
+            why="device_map='auto' puts parts of a model on several GPUs; each rank needs the whole model on its own.",
+            fix="from_pretrained(name, device_map={'': local_rank})     # or without device_map",
+        ),
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
@@ -76,17 +75,13 @@ class WrapDeviceMismatch(Check):
         recordings = trace.recordings()
         raised = {
             rank: error
-            for rank, error in raised_as(trace, _BARE_NUMBER.pattern).items()
-            if any(
-                wrapper.failed and "has no len()" in wrapper.failed for wrapper in recordings[rank].wrappers
-            )
+            for rank, error in raised_as(trace, r"TypeError: object of type '\w+' has no len\(\)").items()
+            if any("has no len()" in (wrapper.failed or "") for wrapper in recordings[rank].wrappers)
         }
-        match = (
-            re.search(_BARE_NUMBER.pattern, "TypeError: object of type 'int' has no len()")
-            if raised
-            else None
-        )
-        return of_message(self, _BARE_NUMBER, match, raised_by(trace, raised)) if match else None
+        details = raised_by(trace, raised) if raised else {"ranks": ()}
+        headline = _FAILED.format(rank=ranks_phrase(details["ranks"])) + "device_ids is a number, not a list"
+        why = "DDP asks for the length of device_ids."
+        return self.fail(headline, why=why, fix=_ONE_GPU, **details) if raised else None
 
     def _elsewhere(self, elsewhere: Mapping[int, Wrapper]) -> Finding:
         rank, wrapper = next(iter(elsewhere.items()))

@@ -2,12 +2,13 @@ import re
 from collections.abc import Sequence
 
 from ddpdoctor.check import Check, Confidence, Finding, Findings, Judgement, Kind, Passed
+from ddpdoctor.failures import Message
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import iommu_mode, visible_gpus
 from ddpdoctor.host.nccl_settings import is_on, nccl_setting
 from ddpdoctor.host.nvml import Gpu
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, Reason, log_fields
-from ddpdoctor.text import plural, shorten
+from ddpdoctor.text import plural
 
 Pair = tuple[int, int]
 
@@ -19,19 +20,10 @@ _REASONS = {
     "IOH_TOPOLOGY_NOT_SUPPORTED": "the GPUs are connected to different processors",
     "DISABLED_BY_REGKEY": "a driver setting disables it",
 }
-_EXHAUSTED = r"peer mapping resources exhausted"
-_REFUSED = r"peer access (?:is )?not supported|cudaErrorPeerAccessUnsupported"
-_SETUP_FAILED = (
-    r"transport/p2p\.cc:\d+ (?:\([^)]*\) )?NCCL WARN (?!.*(?:out of memory|calloc|malloc)).*(?:fail|error).*"
-    r"|(?:hip|cuda)Ipc\w+ failed.*|transport\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid argument'"
-)
-"""NCCL opens the memory of a peer when it connects the ranks of a host."""
-_NOTHING_ARRIVED = r"DDP expects same model across all ranks.{0,80}inconsistent 0 params"
-"""A model without parameters is refused before ranks compare their counts."""
+_FIX_BY_HOST_MEMORY = "NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, peer access is the cause\n"
 _COMPLETE = r"Init COMPLETE"
 _CONNECTED = r"Connected all (?:rings|trees)"
 _CONSUMER = r"GeForce|\bRTX (?:20|30|40|50)\d\d"
-_LONGEST_MESSAGE = 100
 _TABLE_HEAD = r"#\s+(?:\(B\)|size)\s"
 """Of nccl-tests; rows of results follow it."""
 
@@ -62,7 +54,48 @@ class GpuPeerAccess(Check):
 
     code = "DD706"
     title = "the GPUs have peer access"
-    raises = (_EXHAUSTED, _REFUSED, _SETUP_FAILED, _NOTHING_ARRIVED)
+    messages = (
+        Message(
+            r"peer mapping resources exhausted",
+            headline="a GPU had no peer mapping left for one more GPU",
+            why="A GPU can map the memory of at most eight others.",
+            fix="use at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
+            "NCCL_P2P_DISABLE=1 works without peer access",
+        ),
+        Message(
+            r"peer access (?:is )?not supported|cudaErrorPeerAccessUnsupported",
+            headline="two GPUs of one host have no peer access, and a call needed it",
+            why="The driver refuses it between these GPUs: they are consumer cards, are attached to different sockets, "
+            "or a virtual machine, a container or ACS separates them.",
+            fix="NCCL_P2P_DISABLE=1 torchrun ...     # NCCL communicates through host memory; so do its buffers with\n"
+            "NCCL_CUMEM_HOST_ENABLE=0 torchrun ...     # NCCL 2.24 and later\n"
+            "nvidia-smi topo -p2p r     # between which GPUs it is missing, and why",
+        ),
+        Message(
+            r"(?P<said>transport/p2p\.cc:\d+ (?:\([^)]*\) )?NCCL WARN (?!.*(?:out of memory|calloc|malloc))"
+            r".*(?:fail|error).{0,60}|(?:hip|cuda)Ipc\w+ failed.{0,60}"
+            r"|transport\.cc:\d+ NCCL WARN Cuda failure (?:\d+ )?'invalid argument')",
+            headline="GPUs of one host could not open each other's memory: {said}",
+            why="NCCL (RCCL on AMD) connects GPUs of a host by peer access where driver and topology support it. The "
+            "driver then refused: an IOMMU, a virtual machine, GPUs that are not visible in each other's container, or "
+            "a driver that does not match this kernel.",
+            fix=f"{_FIX_BY_HOST_MEMORY}nvidia-smi topo -p2p r; one container for all GPUs of a host; iommu=pt on the "
+            "kernel's command line",
+            likely=True,
+        ),
+        # A model without parameters is refused before ranks compare their counts.
+        Message(
+            r"DDP expects same model across all ranks.{0,80}inconsistent 0 params",
+            headline="a rank got a parameter count of 0 from another rank: the transfer between their GPUs lost the "
+            "data",
+            why="DistributedDataParallel gathers every rank's count of parameters first, and none is 0. What one GPU "
+            "wrote did not arrive at the other: an IOMMU or Access Control Services redirect transfers by peer access, "
+            "or the network between the hosts loses them.",
+            fix=f"{_FIX_BY_HOST_MEMORY}NCCL_IB_DISABLE=1 torchrun ...     # between hosts: if this runs, it is "
+            "InfiniBand or RoCE",
+            likely=True,
+        ),
+    )
     log_words = (
         "peer mapping resources",
         "peer access",
@@ -102,48 +135,8 @@ class GpuPeerAccess(Check):
         yield Passed(f"{plural(len(gpus), 'GPU')} reach each other's memory over {how}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_EXHAUSTED)
-        if reason:
-            return self.fail(
-                "a GPU had no peer mapping left for one more GPU",
-                why="A GPU can map the memory of at most eight others.",
-                fix="use at most eight GPUs in one process, or one process for each GPU: torchrun --nproc-per-node N\n"
-                "NCCL_P2P_DISABLE=1 works without peer access",
-                **log_fields(reason),
-            )
-        reason = log.search(_SETUP_FAILED)
-        if reason:
-            return self.fail(
-                f"GPUs of one host could not open each other's memory: {shorten(reason.match[0], _LONGEST_MESSAGE)}",
-                why="NCCL (RCCL on AMD) connects GPUs of a host by peer access where driver and topology support it. "
-                "The driver then refused: an IOMMU, a virtual machine, GPUs that are not visible in each other's "
-                "container, or a driver that does not match this kernel.",
-                fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, peer access is the cause\n"
-                "nvidia-smi topo -p2p r; one container for all GPUs of a host; iommu=pt on the kernel's command line",
-                confidence=Confidence.LIKELY,
-                **log_fields(reason),
-            )
-        if reason := log.search(_REFUSED):
-            return self.fail(
-                "two GPUs of one host have no peer access, and a call needed it",
-                why="The driver refuses it between these GPUs: they are consumer cards, are attached "
-                "to different sockets, or a virtual machine, a container or ACS separates them.",
-                fix="NCCL_P2P_DISABLE=1 torchrun ...     # NCCL communicates through host memory\n"
-                "nvidia-smi topo -p2p r     # between which GPUs it is missing, and why",
-                **log_fields(reason),
-            )
-        if reason := log.search(_NOTHING_ARRIVED):
-            return self.fail(
-                "a rank got a parameter count of 0 from another rank: the transfer between their GPUs "
-                "lost the data",
-                why="DistributedDataParallel gathers every rank's count of parameters first, and none is 0. What one "
-                "GPU wrote did not arrive at the other: an IOMMU or Access Control Services redirect transfers by peer "
-                "access, or the network between the hosts loses them.",
-                fix="NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, peer access is the cause\n"
-                "NCCL_IB_DISABLE=1 torchrun ...     # between hosts: if this runs, it is InfiniBand or RoCE",
-                confidence=Confidence.LIKELY,
-                **log_fields(reason),
-            )
+        if (said := log.by_messages(self)) is not NOT_IN_OUTPUT:
+            return said
         reason = log.search(_COMPLETE, _CONNECTED) if _is_silent_after_start(log) else None
         return self._hung(log, reason) if reason else NOT_IN_OUTPUT
 
@@ -157,7 +150,7 @@ class GpuPeerAccess(Check):
         return self.fail(
             "the GPUs were connected by peer access, and the first collective did not end",
             why=f"{why} NCCL starts, and its first kernel waits for data that does not arrive.",
-            fix=f"NCCL_P2P_DISABLE=1 torchrun ...     # if this runs, peer access is the cause\n{fix}",
+            fix=f"{_FIX_BY_HOST_MEMORY}{fix}",
             confidence=Confidence.LIKELY,
             **log_fields(reason),
         )

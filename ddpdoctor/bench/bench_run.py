@@ -1,7 +1,5 @@
 """Runs a benchmark, one live group for each number of ranks: the command's side. Never imports torch."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """A benchmark as the sections of a page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ddpdoctor.bench.results import Results, Split, limit

@@ -1,7 +1,5 @@
 """A benchmark as text and as JSON."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial

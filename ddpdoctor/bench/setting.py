@@ -1,7 +1,5 @@
 """What is to be measured, as the command tells its ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 SETTING = "setting.json"

@@ -1,11 +1,11 @@
 """Why a job stands still: a closed set of causes, each with what is known of it. A check says which are its own, and
 puts them into words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
+
+from typing_extensions import dataclass_transform
 
 from ddpdoctor.blame.hang_snapshot import ActiveException
 from ddpdoctor.blame.place import Place
@@ -16,9 +16,11 @@ Members: TypeAlias = "tuple[int, ...] | None"
 """Of a process group, as ranks of the job; None for all of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass_transform(kw_only_default=True)
+@dataclass(kw_only=True)
 class Cause:
-    """What all causes have."""
+    """What all causes have. Each kind is a dataclass, too, which nobody changes: freezing doubles the time to import
+    them."""
 
     culprits: tuple[int, ...] = ()
     """The ranks to look at; empty where it is not one of them."""
@@ -32,6 +34,10 @@ class Cause:
     """What each rank does, and what was seen of it."""
     confidence: Confidence = Confidence.CERTAIN
 
+    def __init_subclass__(cls) -> None:
+        """Make it a dataclass."""
+        dataclass(kw_only=True)(cls)
+
 
 @dataclass(frozen=True)
 class DivergentCall:
@@ -42,7 +48,6 @@ class DivergentCall:
     """``all_reduce of float32 [4]``."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class BlockedOutside(Cause):
     """Ranks wait for something that is no rank: a lock, a pipe, a DataLoader worker, a person."""
 
@@ -50,7 +55,6 @@ class BlockedOutside(Cause):
     """Of the first of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Polls(Cause):
     """Ranks look again and again for something that does not come."""
 
@@ -67,7 +71,6 @@ class Polls(Cause):
     """Whether a rank removed it since."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorksAlone(Cause):
     """Ranks compute, read, write or sleep while the others wait for them."""
 
@@ -80,14 +83,12 @@ class WorksAlone(Cause):
     """Whether it was looked at because the time for the examination was over."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class IsElsewhere(Cause):
     """Ranks are on another line than those that wait for them, and what they do there is not known."""
 
     state: RankState
 
 
-@dataclass(frozen=True, kw_only=True)
 class NeverCame(Cause):
     """Ranks did not call what the others wait in, and no more than their calls is known."""
 
@@ -107,14 +108,12 @@ class Unseen(Cause):
     """Ranks of which there is neither a stack nor a record, while the others wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class NobodyLate(Cause):
     """Every rank came to one collective, and it does not end."""
 
     what: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class Mismatch(Cause):
     """Ranks called different collectives, or with different tensors, at one position."""
 
@@ -124,7 +123,6 @@ class Mismatch(Cause):
     """``position 10 of the default group``; empty where it is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class CalledAlone(Cause):
     """Ranks called a collective that the others did not call."""
 
@@ -138,7 +136,6 @@ class CalledAlone(Cause):
     """The call under a condition on the rank that led to it, where it is under none itself."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LeftCallOut(Cause):
     """Ranks left a collective out that the others called, and went on with what these called next."""
 
@@ -147,7 +144,6 @@ class LeftCallOut(Cause):
     position: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class NoPartner(Cause):
     """A rank waits at one end of a message, and its peer never comes to the other."""
 
@@ -157,7 +153,6 @@ class NoPartner(Cause):
     peer: RankState
 
 
-@dataclass(frozen=True, kw_only=True)
 class MessageCircle(Cause):
     """Ranks wait for messages of each other in a circle."""
 
@@ -166,7 +161,6 @@ class MessageCircle(Cause):
     """By the rank that waits for it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupCircle(Cause):
     """Ranks wait for each other in the collectives of groups that share ranks."""
 
@@ -174,7 +168,6 @@ class GroupCircle(Cause):
     """The members and the name, by the rank that waits in it."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class CallCircle(Cause):
     """Ranks came first to what another of them comes to later, by the order of their calls."""
 
@@ -185,21 +178,18 @@ class CallCircle(Cause):
     its_place: str
 
 
-@dataclass(frozen=True, kw_only=True)
 class DifferentLines(Cause):
     """Ranks wait for each other in collectives on different lines, and no record tells how they came there."""
 
     places: tuple[tuple[tuple[int, ...], Place], ...]
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupsOutOfOrder(Cause):
     """Ranks made different groups at one position."""
 
     members: Mapping[int, Members]
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupMadeAlone(Cause):
     """Ranks called new_group, and the others did not."""
 
@@ -208,7 +198,6 @@ class GroupMadeAlone(Cause):
     members: Members = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupsDisagree(Cause):
     """Ranks know different members of one group."""
 
@@ -221,14 +210,12 @@ class GradientsMissing(Cause):
     """Ranks came out of backward without a gradient for some parameters, so that nothing was averaged there."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class OutOfBatches(Cause):
     """Ranks have run out of batches in a pass of which others have more."""
 
     drawn: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class LeftLoop(Cause):
     """Ranks left a loop that others go on with."""
 
@@ -238,28 +225,24 @@ class LeftLoop(Cause):
     """Whether a DataLoader had more for them; without one it is not known."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LeftStepsOut(Cause):
     """Ranks drew as many batches as the others and trained on fewer."""
 
     fewer: int
 
 
-@dataclass(frozen=True, kw_only=True)
 class LeftBackwardOut(Cause):
     """Ranks went forward as often as the others, and left a backward out."""
 
     step: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
 class EndedEarly(Cause):
     """Ranks ended their script with status 0 while others wait for them."""
 
     state: RankState
 
 
-@dataclass(frozen=True, kw_only=True)
 class FailedAndWaits(Cause):
     """Ranks raised, and wait for the others before their exception can end them."""
 
@@ -268,7 +251,6 @@ class FailedAndWaits(Cause):
     """In what they wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GaveUp(Cause):
     """Ranks gave a collective up after its timeout, as a job's output tells; nothing else is known of it."""
 
@@ -280,7 +262,6 @@ class GaveUp(Cause):
     """Whether it was the first collective of the group."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class LateInOutput(GaveUp):
     """Ranks of the job are not among those that gave up, or gave up in an earlier collective."""
 
@@ -296,7 +277,6 @@ class BusyInOutput(GaveUp):
     """The others waited in a barrier for ranks that ran until the launcher ended them."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class WorkInOutput(GaveUp):
     """A progress bar had run for about as long, and was not done."""
 

@@ -1,7 +1,5 @@
 """A job that stands still, as figures: who waits for whom, and the stacks of all ranks in one tree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from ddpdoctor.blame.causes import Cause

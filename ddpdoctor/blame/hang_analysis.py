@@ -1,7 +1,5 @@
 """A job that stands still, by where each of its ranks is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property

@@ -7,8 +7,6 @@ works where its CPU, its disk, its data, its variables or what it has started sa
 time does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +20,7 @@ from ddpdoctor.blame.thresholds import (
     MOST_WAKES,
     OTHER_TIMEOUT,
     PAUSE_FACTOR,
+    PAUSE_MEMORY,
     SHORTEST_SLEEP,
     SLEEP_SECONDS,
     START_SECONDS,
@@ -155,10 +154,10 @@ class HangDetector:
         self.together = HANG_SECONDS
         self._hang_after = hang_after
         self._least = least
-        self._longest = {True: 0.0, False: 0.0}
-        """The longest pause that ended by itself, by whether every rank waited in it: that a rank was slow to start, or
-        blocked, says nothing of how long all may wait for each other."""
-        self._all_waited = False
+        self._pauses: list[tuple[float, float, bool]] = []
+        """Those that ended by themselves and no later one exceeds: when, seconds, and whether every rank waited at each
+        look: that a rank was slow to start, or blocked, says nothing of how long all may wait for each other."""
+        self._all_waited: set[bool] = set()
         self._since: float | None = None
         """When the last sign of progress was seen."""
         self._known: float | None = None
@@ -182,7 +181,8 @@ class HangDetector:
             moved = now
         if self._since is None or moved > self._since:
             self._end_pause(moved)
-        self._all_waited = bool(waiting) and len(waiting) == len(ranks)
+        else:
+            self._all_waited.add(len(waiting) == len(ranks))
         still = now - (self._since or 0.0)
         waited = now - min((ranks[rank].moved for rank in waiting), default=now)
         overdue = waited > max(TIMEOUT_SHARE * timeout, min(timeout, LEAST_TIMEOUT))
@@ -195,8 +195,9 @@ class HangDetector:
             state = JobState.SLOW
         return Judgement(state, still, waiting, waited, others, overdue)
 
-    def go_on(self, now: float) -> None:
-        """Take the job for one that works: a closer look has shown it."""
+    def go_on(self, now: float, *, seen: bool = True) -> None:
+        """Take the job for one that works: a closer look has shown it, or nobody could look."""
+        self._since = self._since if seen else None
         self._end_pause(now)
 
     def accept(self) -> None:
@@ -205,15 +206,15 @@ class HangDetector:
 
     def _end_pause(self, moved: float) -> None:
         if self._since is not None and self._known != self._since:
-            kind = self._all_waited
-            self._longest[kind] = max(self._longest[kind], moved - self._since)
-        self._since = moved
+            pause = moved, moved - self._since, self._all_waited == {True}
+            self._pauses = [it for it in self._pauses if it[1] > pause[1] or it[2] > pause[2]] + [pause]
+        self._since, self._all_waited = moved, set()
 
     def _state(self, now: float, still: float, away: Sequence[Observation]) -> JobState:
         works = any(rank.activity is RankActivity.WORKS for rank in away)
         if works or (self.elsewhere and not away) or now < self._wake_time(now, still, away):
             return JobState.SLOW
-        return JobState.HUNG if still >= self._limit(away) else JobState.MOVES
+        return JobState.HUNG if still >= self._limit(now, away) else JobState.MOVES
 
     def _wake_time(self, now: float, still: float, away: Sequence[Observation]) -> float:
         """Until when it is known that somebody sleeps who will wake up by itself, and then needs a moment."""
@@ -222,15 +223,19 @@ class HangDetector:
             self._wakes_at = now + sleep + SHORTEST_SLEEP
         return self._wakes_at
 
-    def _limit(self, away: Sequence[Observation]) -> float:
+    def _limit(self, now: float, away: Sequence[Observation]) -> float:
         """Seconds until a lack of progress is a hang; who has left does not come back."""
         if self._hang_after is not None:
             return self._hang_after
         gone = all(rank.activity is RankActivity.LEFT for rank in away)
         least = self.together if not away else HANG_SECONDS if gone else self._least
         unseen = max((rank.at_least for rank in away), default=0.0)
-        longest = max(self._longest.values()) if away else self._longest[True]
-        return max(least, unseen, min(PAUSE_FACTOR * longest, LONGEST_HANG_SECONDS))
+        alike = (
+            seconds
+            for ended, seconds, waited in self._pauses
+            if away or (waited and now - ended < PAUSE_MEMORY)
+        )
+        return max(least, unseen, min(PAUSE_FACTOR * max(alike, default=0.0), LONGEST_HANG_SECONDS))
 
     def _alone(self, still: float, blocked: bool) -> JobState:
         after = START_SECONDS if self._hang_after is None else max(self._hang_after, START_SECONDS)

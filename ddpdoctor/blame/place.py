@@ -1,7 +1,5 @@
 """In which call a process stands: what it waits for, and on which line of the script. Read from its stack."""
 
-from __future__ import annotations
-
 import linecache
 import re
 from collections.abc import Sequence

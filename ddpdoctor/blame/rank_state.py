@@ -4,8 +4,6 @@ Ranks stand in meetings, and meetings wait for ranks. A meeting is a collective 
 Ranks in an equal state are in one meeting, so that a thousand of them cost no more than one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 

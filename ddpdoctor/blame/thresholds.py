@@ -53,6 +53,9 @@ FIRST_SECONDS = {"nccl": 60.0}
 needs many seconds, and its threads spin whether data flow or not."""
 PAUSE_FACTOR = 3.0
 """As many times the longest pause that ended by itself are waited for."""
+PAUSE_MEMORY = 1800.0
+"""For which a pause of ranks that all wait is remembered: what made it long, as a machine that was busy, is over then.
+One in which some were away, as to save, may come once in hours."""
 LONGEST_HANG_SECONDS = 60.0
 """The most that pauses of this very run make of it."""
 START_SECONDS = 60.0

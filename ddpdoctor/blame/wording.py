@@ -1,7 +1,5 @@
 """Sentences about ranks that hang, shared by the checks that report a hang."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from ddpdoctor.blame.causes import Cause

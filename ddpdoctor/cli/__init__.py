@@ -1,7 +1,5 @@
 """The command line: one file a command, each parses, calls one function, renders and returns its status."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The commands. Imports little, so that ``--help`` is instant."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer
@@ -64,7 +62,6 @@ for _name, _options in {
 for _name, _options in {
     "list": run_options.ListOptions,
     "show": run_options.ShowOptions,
-    "summary": run_options.SummaryOptions,
     "compare": run_options.CompareOptions,
     "plot": run_options.PlotOptions,
 }.items():

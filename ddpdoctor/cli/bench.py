@@ -1,7 +1,5 @@
 """``ddpdoctor bench``: how well this machine trains with more ranks, and what limits it."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -12,7 +10,7 @@ from ddpdoctor.bench.setting import HEADS, Setting, default_setting
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launch_from_options import ranks_on
 from ddpdoctor.cli.options import BenchFormat, BenchOptions
-from ddpdoctor.cli.report_output import open_output, verify_picture, write_text
+from ddpdoctor.cli.report_output import open_output, write_text
 from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
 from ddpdoctor.host.cgroup import read_cgroup
@@ -30,7 +28,6 @@ def run_bench(options: BenchOptions) -> int:
     host = Host(Launch())
     setting = _setting(host, options)
     temporary_folder()
-    picture = open_output(str(verify_picture(options.plot)), "--plot") if options.plot else None
     file = open_output(options.output)
     cpus = read_cgroup(host.system).granted(host.system.cpus()[1])
     try:
@@ -39,11 +36,6 @@ def run_bench(options: BenchOptions) -> int:
     except BenchFailed as failed:
         raise UsageError(str(failed)) from None
     write_text(_text(results, options.format), file)
-    if picture:
-        from ddpdoctor.bench.figures import sections
-        from ddpdoctor.picture import draw
-
-        draw([figure for section in sections(results) for figure in section.figures], picture)
     return 0
 
 

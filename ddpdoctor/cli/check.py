@@ -1,21 +1,12 @@
 """``ddpdoctor check``: the examination, the report, the exit status."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ddpdoctor.cli.examination import examine
-from ddpdoctor.cli.hosts import is_reported_elsewhere
 from ddpdoctor.cli.options import CheckOptions
-from ddpdoctor.cli.report_output import ReportOutput
+from ddpdoctor.cli.report_output import ReportOutput, is_reported_elsewhere
 from ddpdoctor.cli.request import Request, request_of
 from ddpdoctor.model import Report
 from ddpdoctor.progress import Progress
-from ddpdoctor.report.comparison import compared
-
-if TYPE_CHECKING:
-    from ddpdoctor.cli.fix import Fixing
 
 
 def run_check(options: CheckOptions) -> int:
@@ -31,7 +22,9 @@ def run_check(options: CheckOptions) -> int:
         if is_reported_elsewhere(report):
             return report.exit_status
         if earlier and options.compare:
-            report = compared(examine(earlier, progress), report, options.compare)
+            from ddpdoctor.report.comparison import compared
+
+            report = compared(_examine(earlier, progress), report, options.compare)
     output.write(report)
     return report.exit_status
 
@@ -50,15 +43,19 @@ def examined(request: Request, progress: Progress) -> Report:
     Raises:
         UsageError: patches cannot be made here.
     """
-    fixing = _fixing(request)
-    report = examine(fixing.examined if fixing else request, progress)
-    return fixing.patched(report, progress) if fixing else report
-
-
-def _fixing(request: Request) -> Fixing | None:
-    """What makes patches, where they are asked for."""
     if not request.options.fix:
-        return None
+        return _examine(request, progress)
     from ddpdoctor.cli.fix import Fixing
 
-    return Fixing(request)
+    fixing = Fixing(request)
+    return fixing.patched(_examine(fixing.examined, progress), progress)
+
+
+def _examine(request: Request, progress: Progress) -> Report:
+    if request.options.no_run:
+        from ddpdoctor.cli.source_judging import examine_sources
+
+        return examine_sources(request)
+    from ddpdoctor.cli.examination import examine  # with all that runs a job
+
+    return examine(request, progress)

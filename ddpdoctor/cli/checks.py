@@ -1,7 +1,5 @@
 """``ddpdoctor checks`` and ``ddpdoctor explain CODE``."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

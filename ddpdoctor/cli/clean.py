@@ -1,7 +1,5 @@
 """``ddpdoctor clean``: lists and removes the run folders that checks kept."""
 
-from __future__ import annotations
-
 import tempfile
 
 from ddpdoctor.cli.options import CleanOptions

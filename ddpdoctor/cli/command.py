@@ -1,7 +1,5 @@
 """Makes typer's commands of dataclasses that hold their options, and of functions that take one."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import sys
@@ -28,8 +26,7 @@ _FEW = 8
 _TYPE = re.compile(r" <(?:list\[([^\]]*)\]|str)>")
 TOPICS = {
     "What to run": (
-        "words subjects module nproc backend rehearse rehearse_hosts world_size trace "
-        "flight_recorder checkpoint_dir"
+        "words subjects module nproc backend rehearse world_size trace flight_recorder checkpoint_dir"
     ),
     "How long": "budget batches full time_limit hang_after on_hang timeout quick",
     "Which checks": "select ignore fail_on no_run no_unreached",
@@ -41,7 +38,7 @@ TOPICS = {
     ),
 }
 """The options of a command's help, by their names; all others stand behind these."""
-_BY_ENDING = {".html": "html", ".json": "json", ".md": "markdown", ".sarif": "sarif", ".xml": "junit"}
+_BY_ENDING = {".html": "html", ".json": "json", ".sarif": "sarif", ".xml": "junit"}
 """The format of a report, by its file."""
 _NOTHING_LEFT, _GOES_ON = "no process of it is left running", "the job keeps running"
 _IF_STOPPED = {"hang": _GOES_ON, "top": _GOES_ON, "clean": "some run folders may be left"}
@@ -112,11 +109,11 @@ class _ReportCommand(_Command):
     """A command whose ``--format`` and ``--output`` belong together by their order."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give each format its output, and one output without a format that of its name."""
+        """Give each format its output; where no format is given, each output that of its name."""
         given, _, order = self.make_parser(ctx).parse_args(list(args))
-        endings = [Path(file).suffix for file in given.get("output", ())]
-        if "format" not in given and endings and endings[0] in _BY_ENDING:
-            return _ReportCommand.parse_args(self, ctx, ["--format", _BY_ENDING[endings[0]], *args])
+        formats = [_BY_ENDING.get(Path(file).suffix) for file in given.get("output", ())]
+        if "format" not in given and formats and None not in formats:
+            return super().parse_args(ctx, [*(f"--format={it}" for it in formats), *args])
         rest = super().parse_args(ctx, args)
         ctx.params["output"] = outputs_of_formats(
             (str(option.name) for option in order), ctx.params["output"] or ()

@@ -1,7 +1,5 @@
 """The table [tool.ddpdoctor] of the nearest pyproject.toml, as ruff's users know it."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """``ddpdoctor demo``: a script with a problem is written, checked and explained, then its corrected twin."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Dumps of the flight recorder among the files that ``explain`` is given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How commands end early: wrong usage, what the machine refuses (a full disk, no more files), signals."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

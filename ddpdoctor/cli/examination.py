@@ -1,7 +1,5 @@
 """One examination: the host, the live group and a training run, judged into one report."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Sequence
@@ -11,10 +9,10 @@ from pathlib import Path
 
 from ddpdoctor.check import Check
 from ddpdoctor.cli.hosts import Hosts, facts_by_rank
-from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.option import LONGEST
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.cli.run_folder import RunFolder, hold
+from ddpdoctor.cli.run_judging import RunJudging
 from ddpdoctor.files import first_written
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.group.group_run import GroupRun
@@ -127,7 +125,7 @@ def examine(request: Request, progress: Progress) -> Report:
         return folder.keep(_Examination(request, progress, folder.path).report())
 
 
-class _Examination(Judging):
+class _Examination(RunJudging):
     def __init__(self, request: Request, progress: Progress, folder: Path) -> None:
         super().__init__(request, folder)
         self.progress = progress
@@ -139,9 +137,6 @@ class _Examination(Judging):
 
     def report(self) -> Report:
         """Examine source after source; what a later one cannot show is skipped with the reason."""
-        if self.request.options.no_run:
-            self.judge_sources(self.request.options.words or ())
-            return self.compose()
         if self.request.earlier:
             self._judge_again(self.request.earlier)
             return self.compose()

@@ -1,7 +1,5 @@
 """``ddpdoctor explain FILE...``: the root cause in a job's output, and in the dumps of its flight recorders."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

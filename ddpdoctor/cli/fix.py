@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from ddpdoctor import registry
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.examination import examine
-from ddpdoctor.cli.judging import Judging
 from ddpdoctor.cli.options import CheckOptions, FixOptions
 from ddpdoctor.cli.report_output import ReportOutput, open_output, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of, selectors
+from ddpdoctor.cli.run_judging import RunJudging
 from ddpdoctor.files import in_place_of
 from ddpdoctor.fix.changed_copy import ChangedCopy, Refused, why_not_restorable, write_all
 from ddpdoctor.job.command import Job, JobKind
@@ -31,7 +31,7 @@ from ddpdoctor.progress import Progress
 from ddpdoctor.redact import quote
 from ddpdoctor.text import plural
 
-if TYPE_CHECKING:  # what needs libcst is imported where a patch is made
+if TYPE_CHECKING:  # imported where a patch is made
     from ddpdoctor.fix.verdict import Ran
     from ddpdoctor.fix.verify import Result
 
@@ -198,7 +198,7 @@ class _Verification:
         with self._copy(texts) as (shadow, job, place):
             folder = place / JOB_FOLDER
             self._finish(job, self.launch, folder, place)
-            judging = Judging(self._request_inside(job, shadow), place)
+            judging = RunJudging(self._request_inside(job, shadow), place)
             trace = read_trace(folder)
             judging.judge_run(trace, [folder])
             findings = tuple(_real(finding, shadow) for finding in judging.compose().findings)

@@ -1,7 +1,5 @@
 """``ddpdoctor hang``: who waits for whom in a job that is stuck now, or was when somebody kept what it showed."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """The report of ``ddpdoctor hang``: one cause, or what each rank does where nothing hangs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A command on several hosts: they meet, and the one of rank 0 judges what all of them saw."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddpdoctor import __version__, registry
+from ddpdoctor.cli.report_output import REPORTED_BY
 from ddpdoctor.cli.request import JOB_FOLDER, Request
 from ddpdoctor.files import read_json, write_json
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
@@ -34,8 +33,6 @@ from ddpdoctor.trace.record import NUMBERS
 
 DELIVERY_SECONDS = 120.0
 """After the end of a run on the host of rank 0, for the records of the others to arrive; and there for the verdict."""
-REPORTED_BY = "reported_by"
-"""In ``run`` of a report that another host writes: the name of that host."""
 _GROUP, _JUDGED, _RUN, _VERDICTS, _REPORT = "group", "group judged", "run", "verdicts", "report"
 
 
@@ -348,11 +345,3 @@ def _with(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:
 def facts_by_rank(nodes: Iterable[NodeFacts]) -> dict[int, str]:
     """The host of each rank, where every host has as many."""
     return {rank: facts.host for facts in nodes for rank in facts.ranks}
-
-
-def is_reported_elsewhere(report: Report) -> bool:
-    """Whether another host writes the report; says so in a line."""
-    host = report.run.get(REPORTED_BY)
-    if host is not None:
-        print(f"ddpdoctor: the report of all hosts is on {host}, the host of rank 0", file=sys.stderr)
-    return host is not None

@@ -1,8 +1,6 @@
 """The options of torchrun and ``--world-size``, made into the launch that everything else reads; refused in one line
 where it cannot be."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -149,8 +147,6 @@ def usual_ranks(size: int, nproc: int) -> tuple[int, ...]:
 def _refuse_others(options: CheckOptions) -> None:
     if not options.rehearse:
         raise UsageError("--world-size requires --rehearse")
-    if options.rehearse_hosts:
-        raise UsageError("--world-size and --rehearse-hosts exclude each other")
     if options.nnodes > 1:
         raise UsageError("--world-size and --nnodes exclude each other: the hosts are simulated")
     if options.words and options.words[0] == "--":

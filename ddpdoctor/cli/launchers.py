@@ -1,7 +1,5 @@
 """The launch of a command that a launcher starts once on each host: what options do not say, its variables do."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

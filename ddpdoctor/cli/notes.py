@@ -1,7 +1,5 @@
 """What a report says of the run itself: how it was cut short, what it could not show, what would help."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

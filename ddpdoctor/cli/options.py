@@ -6,8 +6,6 @@ with the option of typer that stands in the metadata of each field. Those of ``r
 
 # ruff: noqa: RUF009 - the functions that are called in dataclasses return fields
 
-from __future__ import annotations
-
 from dataclasses import MISSING, dataclass
 from enum import Enum
 
@@ -170,7 +168,6 @@ class CheckOptions(PatchOptions, RunOptions):
     full: bool = option.flag("Run the script at its full length.", "--full")
     time_limit: float | None = option.seconds(None, "End the script after this time, and judge what it did.")
     rehearse: bool = option.flag("Run a script for GPUs and NCCL on the CPU.", "--rehearse")
-    rehearse_hosts: int | None = option.count(None, "Rehearse as if the ranks were on N hosts.")
     world_size: int | None = option.number(
         None,
         "N",
@@ -186,11 +183,6 @@ class CheckOptions(PatchOptions, RunOptions):
     no_run: bool = option.flag("Only read the source of scripts; nothing is run.", "--no-run")
     no_unreached: bool = option.flag("Do not judge lines that the run did not reach.", "--no-unreached")
     fix: bool = option.flag("Propose patches, each verified on a changed copy.", "--fix")
-
-    @property
-    def imaginary_hosts(self) -> int:
-        """Hosts of a rehearsal; 0 where devices are real."""
-        return int(self.rehearse) if self.rehearse_hosts is None else self.rehearse_hosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,7 +332,6 @@ class TrainOptions(LaunchOptions):
     data: str | None = option.text(
         "PATH", "Train on this text, or the texts in this folder; same as data.source=PATH."
     )
-    quiet: bool = option.quiet()
 
 
 @dataclass(frozen=True)
@@ -362,7 +353,6 @@ class BenchOptions:
     layers: int | None = option.count(None, "Layers of the model. [default: 2; on GPUs, 8]")
     threads: int = option.count(1, "CPU threads per rank.")
     timeout: float = option.seconds(600.0, "Time limit.")
-    plot: str | None = option.text("FILE", "Also draw the results: .png or .svg.")
     format: BenchFormat = option.choice(BenchFormat.TABLE, "Format of the results.")
     output: str | None = option.output()
     quiet: bool = option.quiet()

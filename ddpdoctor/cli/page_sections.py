@@ -1,7 +1,5 @@
 """The sections of a page: what is known of a run, as pictures. Made only where a page was asked for."""
 
-from __future__ import annotations
-
 import traceback
 from collections.abc import Callable
 from dataclasses import replace

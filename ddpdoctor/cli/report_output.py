@@ -29,6 +29,8 @@ from ddpdoctor.text import listing
 if TYPE_CHECKING:
     from ddpdoctor.job.run import Follow
 
+REPORTED_BY = "reported_by"
+"""In ``run`` of a report that another host writes: the name of that host."""
 _LEAST_BYTES = 1 << 20
 """Of free space, for a report."""
 
@@ -203,3 +205,11 @@ def write_text(text: str, output: Path | None) -> None:
         return
     with writing(output), in_place_of(output) as draft:
         draft.write_text(text, encoding="utf-8")
+
+
+def is_reported_elsewhere(report: Report) -> bool:
+    """Whether another host writes the report; says so in a line."""
+    host = report.run.get(REPORTED_BY)
+    if host is not None:
+        print(f"ddpdoctor: the report of all hosts is on {host}, the host of rank 0", file=sys.stderr)
+    return host is not None

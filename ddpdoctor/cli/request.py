@@ -11,6 +11,7 @@ import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ddpdoctor import registry
 from ddpdoctor.check import Check
@@ -24,15 +25,15 @@ from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
 from ddpdoctor.host.gpus import default_backend
 from ddpdoctor.job.command import Job, JobKind
-from ddpdoctor.job.job_folder import read_job
-from ddpdoctor.job.run import Follow
-from ddpdoctor.job.several_hosts import job_folders, without_copies
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.redact import quote
 from ddpdoctor.silence import Silencer
 from ddpdoctor.text import LONGEST_COMMAND, quote_command
+
+if TYPE_CHECKING:
+    from ddpdoctor.job.run import Follow
 
 TIMEOUT = 300.0
 """Seconds for the whole check where nobody says otherwise."""
@@ -41,7 +42,7 @@ JOB_FOLDER = "job"
 _ABOUT_PATCHES = ("apply", "diff", "force")
 _ABOUT_A_SCRIPT = (
     *("budget", "batches", "full", "time_limit", "hang_after"),
-    *("rehearse", "rehearse_hosts", "world_size", "keep_files", "no_run"),
+    *("rehearse", "world_size", "keep_files", "no_run"),
 )
 
 
@@ -119,7 +120,7 @@ def request_of(options: CheckOptions) -> Request:
 def _launch(options: CheckOptions, host: Host) -> Launch:
     imagined = imagined_of(options)
     launch = launch_of(replace(options, nproc=len(imagined.ranks)) if imagined else options, host)
-    chosen = options.backend or ("gloo" if options.imaginary_hosts else default_backend(host, launch.nproc))
+    chosen = options.backend or ("gloo" if options.rehearse else default_backend(host, launch.nproc))
     # What the job may take is its own matter where its length was asked for.
     usual = LONGEST if options.full or options.time_limit or options.budget else TIMEOUT
     by_line = kind_of(options) is JobKind.LINE
@@ -150,7 +151,7 @@ def _recorder(options: CheckOptions) -> RecorderOptions:
         budget=options.budget or usual.budget,
         full=options.full,
         time_limit=options.time_limit or usual.time_limit,
-        rehearse=options.imaginary_hosts,
+        rehearse=options.rehearse,
     )
 
 
@@ -171,12 +172,17 @@ def _refuse(options: CheckOptions, names: Sequence[str], lacks: str, more: str =
 def _earlier(options: CheckOptions) -> tuple[Path, ...]:
     if options.trace is None:
         return ()
+    from ddpdoctor.job.several_hosts import without_copies
+
     given = [_job_folders(name) for name in (options.trace, *(options.words or ()))]
     return without_copies([own for own, *_ in given], [copy for _, *copies in given for copy in copies])
 
 
 def _job_folders(name: str) -> tuple[Path, ...]:
     """The job folders of all hosts that a folder holds."""
+    from ddpdoctor.job.job_folder import read_job  # which an earlier run alone needs
+    from ddpdoctor.job.several_hosts import job_folders
+
     folder = Path(name)
     for place in (folder / JOB_FOLDER, folder):
         try:

@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF009 - the functions that are called in dataclasses return fields
 
-from __future__ import annotations
-
 from dataclasses import MISSING, dataclass
 from enum import Enum
 from typing import Any
@@ -34,16 +32,6 @@ def _run() -> Any:
     return option.words("RUN", f"A name, the beginning of one, a folder, or {LATEST!r}.", LATEST)
 
 
-def _runs() -> Any:
-    return option.words("[RUN...]", f"Names, beginnings of names, folders, or {LATEST!r}. [default: all]")
-
-
-def _baseline() -> Any:
-    return option.text(
-        "RUN", "The run that counts as 1 x. [default: the last of one process and the same work]"
-    )
-
-
 @dataclass(frozen=True)
 class RunsOptions:
     """What the commands of ``runs`` share."""
@@ -66,20 +54,14 @@ class ShowOptions(ListOptions):
     name: str = _run()
 
 
-@dataclass(frozen=True)
-class SummaryOptions(ListOptions):
-    """Throughput, speed-up and efficiency against the run with one process."""
-
-    names: list[str] | None = _runs()
-    baseline: str | None = _baseline()
-
-
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(ListOptions):
     """Set runs side by side: what they reached, how fast, and the settings in which they differ."""
 
     subjects: list[str] = option.words("RUN RUN...", "At least two.", MISSING)
-    baseline: str | None = _baseline()
+    baseline: str | None = option.text(
+        "RUN", "The run that counts as 1 x. [default: the last of one process and the same model]"
+    )
     picture: str | None = option.text("FILE", "Draw their curves too: .png or .svg.", "--plot")
 
 
@@ -90,6 +72,8 @@ class PlotOptions(RunsOptions):
     The background is transparent, and the picture is readable on a light and on a dark page.
     """
 
-    names: list[str] | None = _runs()
+    names: list[str] | None = option.words(
+        "[RUN...]", f"Names, beginnings of names, folders, or {LATEST!r}. [default: all]"
+    )
     output: str = option.text("FILE", "The picture: .png or .svg.", "--output", "-o", default="runs.svg")
     what: Picture = option.choice(Picture.CURVES, "What to draw.")

@@ -1,7 +1,5 @@
 """``ddpdoctor runs``: the folders of training runs as lists, tables and pictures."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +15,6 @@ from ddpdoctor.cli.run_options import (
     RunFormat,
     RunsOptions,
     ShowOptions,
-    SummaryOptions,
 )
 from ddpdoctor.redact import escape, quote
 from ddpdoctor.runs import figures, tables
@@ -39,13 +36,6 @@ def run_show(options: ShowOptions) -> int:
     summaries = _summaries(runs, options)
     extra = {"config": dict(tables.flat(run.config)), "folder": str(run.folder)}
     return _write(options, runs, summaries, tables.details(run, summaries[0]), [extra])
-
-
-def run_summary(options: SummaryOptions) -> int:
-    """Write how fast runs are, and against which."""
-    runs = _chosen(options.names or (), options)
-    summaries = _summaries(runs, options, options.baseline)
-    return _write(options, runs, summaries, tables.speed_table(summaries))
 
 
 def run_compare(options: CompareOptions) -> int:

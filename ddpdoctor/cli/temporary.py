@@ -1,7 +1,5 @@
 """The folder for temporary files: examined before anything is started there."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -1,7 +1,5 @@
 """``ddpdoctor top``: a running job on one screen."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable
@@ -11,9 +9,8 @@ from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.options import TopOptions
 from ddpdoctor.cli.report_output import write_out
 from ddpdoctor.cli.run_folder import kept_folders
-from ddpdoctor.files import read_json
 from ddpdoctor.job.command import RECORD
-from ddpdoctor.job.job_folder import JOB
+from ddpdoctor.job.job_folder import read_job, working_directory
 from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.live.job import LiveJob, LiveRanks, State, sentence
 from ddpdoctor.redact import quote
@@ -21,6 +18,8 @@ from ddpdoctor.text import quote_command, ranks_phrase
 
 _SHARE_OF_A_CPU = 0.019
 """That looking may take: a large job is looked at less often."""
+_WIDTH = 160
+"""Of a screen that goes into a pipe."""
 _LINE_SECONDS = 10.0
 """Between two lines where there is no screen."""
 
@@ -51,10 +50,9 @@ def run_top(options: TopOptions) -> int:
 def _print_once(job: LiveJob, title: str) -> int:
     from rich.console import Console
 
-    from ddpdoctor.live.screen import screen, width_of
+    from ddpdoctor.live.screen import screen
 
-    console = Console(highlight=False)
-    console.width = width_of(console)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
     console.print(screen(job, title, height=10_000))
     return 0
 
@@ -109,19 +107,10 @@ def _folder(run: str | None) -> Path:
             "no job runs under ddpdoctor on this host; start it with `ddpdoctor watch -- torchrun ...`, or name the "
             "folder of a run"
         )
-    return min(
-        jobs, key=lambda job: _working(job) != str(Path.cwd())
-    )  # of those the first, which is the youngest
-
-
-def _working(folder: Path) -> object:
-    """The directory in which the job was started."""
-    written = read_json(folder / JOB)
-    return written.get("working") if isinstance(written, dict) else None
+    # Of those the first, which is the youngest.
+    return min(jobs, key=lambda job: working_directory(job) != Path.cwd())
 
 
 def _title(folder: Path) -> str:
-    written = read_json(folder / JOB)
-    job = written.get("job") if isinstance(written, dict) else None
-    words = job.get("words") if isinstance(job, dict) else None
-    return quote_command([str(word) for word in words]) if isinstance(words, list) and words else str(folder)
+    known = read_job(folder)
+    return quote_command(known[0].words) if known and known[0].words else str(folder)

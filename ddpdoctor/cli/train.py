@@ -1,17 +1,14 @@
-"""``ddpdoctor train``: the bundled trainer under torchrun, with a bar on a terminal and plain lines elsewhere."""
-
-from __future__ import annotations
+"""``ddpdoctor train``: the bundled trainer under torchrun, in a run folder of its own."""
 
 import datetime
 import os
 import shutil
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ddpdoctor.cli.errors import INTERRUPTED, UsageError
 from ddpdoctor.cli.launch_from_options import launch_of
@@ -24,10 +21,9 @@ from ddpdoctor.job.guard import Ending
 from ddpdoctor.job.output_forwarding import Output
 from ddpdoctor.job.trainer import REFUSED, BadConfiguration, TrainingRun, about, bundled_configs, read_config
 from ddpdoctor.launch import Launch
-from ddpdoctor.progress import Progress
 from ddpdoctor.redact import quote
-from ddpdoctor.runs.run_reader import Follower, Position, note_stopped
-from ddpdoctor.text import did_you_mean, number
+from ddpdoctor.runs.run_reader import note_end
+from ddpdoctor.text import did_you_mean
 
 RUNS = Path("runs")
 FAILED = 1
@@ -93,13 +89,13 @@ def _train(file: Path | None, settings: list[str], options: TrainOptions) -> int
     try:
         run = TrainingRun(words, launch, scratch)
         try:
-            ending = _watch(run, Path(folder) if folder else None, options.quiet or dry_run)
+            ending = _watch(run)
         finally:
             run.stop()
         return _end(run, ending, folder)
     except KeyboardInterrupt:
         if folder:
-            note_stopped(Path(folder))
+            note_end(Path(folder), "stopped")
         print(f"ddpdoctor: stopped; no process of it is left running{_where(folder)}", file=sys.stderr)
         return INTERRUPTED
     finally:
@@ -108,25 +104,16 @@ def _train(file: Path | None, settings: list[str], options: TrainOptions) -> int
             made.rmdir()
 
 
-def _watch(run: TrainingRun, folder: Path | None, quiet: bool) -> Ending:
-    """Show what the run does until it ends."""
-    follower = Follower(folder) if folder else None
-    with TrainingProgress(quiet) as progress:
-        output = Output(run.streams, progress.sink(sys.stdout), progress.sink(sys.stderr))
-        try:
-            while (ending := run.wait(_LOOK_SECONDS)) is None:
-                _show(follower, progress)
-            _show(follower, progress)
-            return ending
-        finally:
-            run.stop()
-            output.finish()
-
-
-def _show(follower: Follower | None, progress: TrainingProgress) -> None:
-    position = follower.look() if follower else None
-    if position:
-        progress.show(position)
+def _watch(run: TrainingRun) -> Ending:
+    """Pass on what the run prints, until it ends."""
+    output = Output(run.streams, sys.stdout.buffer, sys.stderr.buffer)
+    try:
+        while (ending := run.wait(_LOOK_SECONDS)) is None:
+            pass
+        return ending
+    finally:
+        run.stop()
+        output.finish()
 
 
 def _end(run: TrainingRun, ending: Ending, folder: str | Path | None) -> int:
@@ -135,6 +122,8 @@ def _end(run: TrainingRun, ending: Ending, folder: str | Path | None) -> int:
     failure = run.failure(ending.status)
     if failure.refused:
         return REFUSED
+    if folder:
+        note_end(Path(folder), f"failed: {failure.text}")
     print(f"ddpdoctor: error: {failure.text}{_where(folder)}", file=sys.stderr)
     return FAILED
 
@@ -169,15 +158,8 @@ def launch_of_training(options: TrainOptions, configured: Mapping[str, Any]) -> 
     Raises:
         UsageError: it cannot be.
     """
-    # What a configuration does not say is its default, by which nobody asked for anything.
-    address = configured["master_addr"] if configured["master_addr"] != "127.0.0.1" else None
-    options = replace(
-        options,
-        nproc=_nproc(options, configured) if options.nproc is None else options.nproc,
-        node_rank=options.node_rank or 0,
-        master_addr=options.master_addr or address,
-        master_port=options.master_port or configured["master_port"] or None,
-    )
+    nproc = _nproc(options, configured) if options.nproc is None else options.nproc
+    options = replace(options, nproc=nproc, node_rank=options.node_rank or 0)
     return launch_of(options, Host(Launch()))
 
 
@@ -189,49 +171,3 @@ def _nproc(options: TrainOptions, configured: Mapping[str, Any]) -> int | None:
     if world_size % options.nnodes:
         raise UsageError(f"parallel.world_size {world_size} is not a multiple of --nnodes {options.nnodes}")
     return int(world_size) // options.nnodes
-
-
-LINE_SECONDS = 10.0
-"""Between plain lines, at most."""
-LINE_SHARE = 0.1
-"""Of all steps, after which there is a line earlier."""
-
-
-class TrainingProgress(Progress):
-    """Shows where a run is."""
-
-    def __init__(
-        self, quiet: bool = False, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        super().__init__(quiet, stream, has_bar=True)
-        self._clock = clock
-        self._last_shown = (0, clock())
-
-    def show(self, position: Position) -> None:
-        """The run is here now."""
-        step = position.step.step
-        if self.is_live or self._is_due(step, position.total):
-            self._last_shown = (step, self._clock())
-            self.stage(describe(position), step, position.total)
-
-    def _is_due(self, step: int, total: int | None) -> bool:
-        last_step, last_time = self._last_shown
-        if total and (step - last_step >= total * LINE_SHARE or step == total):
-            return True
-        return self._clock() - last_time >= LINE_SECONDS
-
-
-def describe(position: Position) -> str:
-    """``step 40 of 200, loss 3.21, 812 samples/s, 0:12 left``."""
-    step = position.step
-    parts = [f"step {step.step}" + (f" of {position.total}" if position.total else "")]
-    if step.loss is not None:
-        parts.append(f"loss {number(step.loss)}")
-    if step.samples_per_second is not None:
-        parts.append(f"{number(step.samples_per_second)} samples/s")
-    if position.seconds_left is not None:
-        minutes, seconds = divmod(round(position.seconds_left), 60)
-        hours, minutes = divmod(minutes, 60)
-        clock = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
-        parts.append(f"{clock} left")
-    return ", ".join(parts)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
 
 from ddpdoctor.cli.errors import UsageError, handled
-from ddpdoctor.cli.hosts import Hosts, is_reported_elsewhere
-from ddpdoctor.cli.judging import Judging
+from ddpdoctor.cli.hosts import Hosts
 from ddpdoctor.cli.options import CheckOptions, OnHang, RunOptions, WatchOptions
-from ddpdoctor.cli.report_output import ReportOutput, presentable, writing
+from ddpdoctor.cli.report_output import ReportOutput, is_reported_elsewhere, presentable, writing
 from ddpdoctor.cli.request import JOB_FOLDER, Request, request_of
 from ddpdoctor.cli.run_folder import RunFolder
+from ddpdoctor.cli.run_judging import RunJudging
 from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.job.run import JobRun, RunPolicy
 from ddpdoctor.live.job import LiveRanks, sentence
@@ -66,7 +67,7 @@ class _Watched:
 
     def run(self) -> int:
         """Run it to its end, or until it hangs."""
-        judging = Judging(self._request, self._folder.path)
+        judging = RunJudging(self._request, self._folder.path)
         with closing(self._hosts), self._offered_metrics():
             self._hosts.meet(self._request.host.launch, time.monotonic() + MEET_SECONDS)
             if self._hosts.broken:
@@ -74,7 +75,8 @@ class _Watched:
             self._request = self._hosts.numbered(self._request, 0.0)
             return self._run(judging)
 
-    def _run(self, judging: Judging) -> int:
+    def _run(self, judging: RunJudging) -> int:
+        gc.set_threshold(700)  # objects, as by Python's default: a watch goes on for days
         job = self._start(judging.subfolder(JOB_FOLDER))
         try:
             with self._passed_on(job), self._progress:
@@ -114,7 +116,7 @@ class _Watched:
             agreement=self._hosts.agreement,
         )
         return JobRun(
-            job,
+            replace(job, recorder=replace(job.recorder, watched=True)),
             host.launch,
             folder,
             torch=host.torch_version,
@@ -146,7 +148,7 @@ class _Watched:
         if self._metrics:
             self._metrics.take(job, state)
         if self._progress.is_live:
-            self._progress.stage(sentence(job))
+            self._progress.stage(sentence(job), cut_at_end=True)
 
     def _tell(self, sentence: str) -> None:
         if not self._options.quiet:
@@ -155,13 +157,13 @@ class _Watched:
     def _report(self, trace: Trace) -> bool:
         """Say why a job stands still that is left alone."""
         report = self._judge(
-            Judging(self._request, self._folder.path), trace, [self._folder.path / JOB_FOLDER]
+            RunJudging(self._request, self._folder.path), trace, [self._folder.path / JOB_FOLDER]
         )
         text = render(presentable(report), Format.TERMINAL)
         print(f"\n{text}\nddpdoctor: the job is left alone\n", file=sys.stderr, flush=True)
         return False
 
-    def _judge(self, judging: Judging, trace: Trace, folders: Sequence[Path]) -> Report:
+    def _judge(self, judging: RunJudging, trace: Trace, folders: Sequence[Path]) -> Report:
         judging.judge_run(trace, folders)
         if judging.unfinished and not trace.broken:
             # The job did what it was to do; that it is no training is for check to mind.

@@ -4,8 +4,6 @@ A script says by comments, ``# expect: DD206 ranks 0``, what is to be found in i
 diff without line numbers: each part between ``@@`` replaces lines of the script.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass

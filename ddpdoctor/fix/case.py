@@ -1,7 +1,5 @@
 """What a patch is given: a finding, what the run recorded, and the user's files."""
 
-from __future__ import annotations
-
 import ast
 import os
 import sysconfig

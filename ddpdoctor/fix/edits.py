@@ -1,7 +1,5 @@
 """The text of a file, and changes of it: spans that are replaced, merged, applied, and shown as a unified diff."""
 
-from __future__ import annotations
-
 import difflib
 import io
 import tokenize

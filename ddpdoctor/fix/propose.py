@@ -1,7 +1,5 @@
 """The patches that may cure a finding, as edits of the user's files, and as a fix in the script's own words."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import textwrap

@@ -1,7 +1,5 @@
 """Whether a run of the changed copy shows that a finding is cured, and that nothing else changed that must not."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Finds for each finding the patch that cures it: proposes, applies to a copy, runs the copy, and judges the run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

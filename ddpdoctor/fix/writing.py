@@ -1,8 +1,6 @@
 """Lines that patches add: names by the imports that a file has or by one more, what runs on one rank, and what ranks
 agree on."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """What a measurement is given. Runs inside the ranks that we start, where torch may be imported."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

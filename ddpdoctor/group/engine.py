@@ -5,8 +5,6 @@ It imports torch while the command reads the host's facts, then waits for the co
 touches CUDA: a forked child could not use it any more.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

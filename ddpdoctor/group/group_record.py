@@ -1,7 +1,5 @@
 """What the live group left behind: one record a rank, as a check reads it. Plain data, no torch."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -73,16 +71,6 @@ class RankRecord:
         return self.is_victim, self.is_victim and self.failure is not None, self.broke_at
 
 
-@dataclass(frozen=True)
-class PortUse:
-    """What became of the rendezvous port. errno values, 0 for free; None where it was not looked at."""
-
-    port: int
-    before: int | None = None
-    during: int | None = None
-    after: int | None = None
-
-
 class Stage(str, Enum):
     """How far the group got."""
 
@@ -124,7 +112,8 @@ class GroupRecord:
     """Whether the run folder took no more, so that its ranks ended for our sake: the disk's check tells why."""
     hung: str | None = None
     """The measurement in which ranks stopped answering."""
-    port: PortUse | None = None
+    port: int | None = None
+    """At which its ranks met."""
     left_behind: tuple[str, ...] = ()
     """Processes, files and shared memory segments that outlived the group, a sentence each."""
     log: tuple[str, ...] = ()

@@ -1,17 +1,14 @@
 """Starts the live group, watches it from outside, and stops it: the command's side. Never imports torch."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_DELAY, SPIN_SECONDS
 from ddpdoctor.files import GrowingFile, read_json, write_json
 from ddpdoctor.group import rank_files
-from ddpdoctor.group.group_record import GroupRecord, PortUse, Stage
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.group.measure import TIMED
 from ddpdoctor.group.rank_state import (
     RankState,
@@ -26,7 +23,6 @@ from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.nccl_settings import debug_variables
 from ddpdoctor.host.proc import descendants
 from ddpdoctor.host.system import System, loopback_down
-from ddpdoctor.job.guard import MARK
 from ddpdoctor.job.guarded import start_engine
 from ddpdoctor.launch import Launch
 from ddpdoctor.text import plural, quote_command
@@ -45,7 +41,6 @@ VICTIM_SECONDS = 5.0
 PROBE_BYTES = 64 * 1024
 """About what a group writes into its folder."""
 TIME_LIMIT = "the time limit was reached"
-_PORT_LOOKS = 2
 _JOINING, _LEAVING = "joining the group", "leaving the group"
 
 
@@ -86,7 +81,7 @@ class GroupRun:
         cpus = read_cgroup(system).granted(system.cpus()[1])
         self._slowdown = max(1.0, launch.nproc / (RANKS_PER_CPU * cpus))
         """How many times its deadline a rank gets."""
-        self._port = PortWatch(system, launch, run_id)
+        self._port = launch.master_port
         self._stack_note: str | None = None
         self._log: list[str] = []
         self._unwritable = False
@@ -160,8 +155,10 @@ class GroupRun:
         return f"loopback interface {down} is down" if down else None
 
     def _go(self) -> None:
-        """Start the ranks."""
-        write_json(self.folder / rank_files.GO, {"port": self._port.choose()})
+        """Start the ranks; on one node at any port that is free, so that neither the job nor a stranger has it."""
+        if self.launch.nnodes == 1:
+            self._port = self.system.free_port()
+        write_json(self.folder / rank_files.GO, {"port": self._port})
         self._observer.touch()
 
     # -- while they run ---------------------------------------------------------------------------------
@@ -172,9 +169,10 @@ class GroupRun:
         while True:
             self._read_events()
             self._say_when_timed()
+            broke = self._somebody_broke()  # reads what ranks that are gone have told last
             if not self._unfinished():
                 return None, None
-            if self._somebody_broke():
+            if broke:
                 self._wait_for_the_others()
                 return self._why_broken(), None
             if why := self._lost():
@@ -200,8 +198,6 @@ class GroupRun:
         # Each of them, whatever the others have to tell.
         if any([rank.read_events() for rank in self._ranks]):
             self._observer.touch()
-        if all(rank.joined for rank in self._ranks):
-            self._port.look(lambda: self._ranks[0].current is not None and not self._somebody_broke())
 
     def _somebody_broke(self) -> bool:
         for rank in self._ranks:
@@ -280,7 +276,7 @@ class GroupRun:
             out_of_time=broken == TIME_LIMIT,
             unwritable=self._unwritable,
             hung=hung,
-            port=self._port.look_after(),
+            port=self._port,
             left_behind=self._left_behind(),
             log=tuple(self._log),
             nccl=nccl_evidence(self._ranks, self.folder),
@@ -300,45 +296,3 @@ class GroupRun:
         ending = self._process.poll()
         outlived = ending.left_behind if ending else {}
         return tuple(f"process {pid}: {quote_command([command])}" for pid, command in outlived.items())
-
-
-class PortWatch:
-    """Who holds the rendezvous port before the live group, during it and after it, as this host sees it."""
-
-    def __init__(self, system: System, launch: Launch, run_id: str) -> None:
-        self._system, self._launch, self._run_id = system, launch, run_id
-        self._found_free = 0
-        self.use = PortUse(launch.master_port)
-
-    def choose(self) -> int:
-        """The port for the ranks; on one node any that is free, so that neither the job nor a stranger has it."""
-        launch = self._launch
-        port = launch.master_port if launch.nnodes > 1 else self._system.free_port()
-        self.use = PortUse(port, before=self._system.try_bind("", port) if launch.node_rank == 0 else None)
-        return port
-
-    def look(self, goes_on: Callable[[], bool]) -> None:
-        """Look whether the group holds the port, unless that is known.
-
-        Args:
-            goes_on: whether rank 0 measures and nobody broke. A group that comes apart lets go of its port a moment
-                before its end is seen, so that it is not held counts only twice, of one that goes on afterwards.
-        """
-        if self.use.during is not None or self._launch.node_rank != 0:
-            return
-        during = self._system.try_bind("", self.use.port)
-        if during == 0:
-            self._found_free = self._found_free + 1 if goes_on() else 0
-        if during or self._found_free >= _PORT_LOOKS:
-            self.use = replace(self.use, during=during)
-
-    def look_after(self) -> PortUse:
-        """All of it, when the group has ended."""
-        return replace(self.use, after=self._still_held()) if self.use.during is not None else self.use
-
-    def _still_held(self) -> int:
-        """The errno of a port that a process of this run still holds; another job may take it at any time."""
-        error = self._system.try_bind("", self.use.port)
-        listeners = self._system.listeners(self.use.port) if error else []
-        owners = [listener.process for listener in listeners if listener.process]
-        return error if any(owner.environ.get(MARK) == self._run_id for owner in owners) else 0

@@ -5,8 +5,6 @@ In the run folder: ``launch.json`` (what to run), ``ready`` (torch is imported),
 ``stack<R>.txt`` (the interpreter's own stacks).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

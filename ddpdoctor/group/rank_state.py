@@ -1,7 +1,5 @@
 """What the command knows of a rank: its events, process and stack while it runs, and the record that checks get."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

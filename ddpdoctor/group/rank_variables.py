@@ -1,7 +1,5 @@
 """Whether the launch variables that ranks see fit each other and the group they are in. Plain data, no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 

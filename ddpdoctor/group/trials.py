@@ -1,7 +1,5 @@
 """The collectives under test, each with inputs whose answer is known without communicating."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """One rank of the live group: joins, measures in order, writes every event to its file, and leaves cleanly."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import importlib

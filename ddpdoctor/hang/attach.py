@@ -1,8 +1,6 @@
 """Attaches to a job that runs: finds it and its ranks, looks at it until it is clear whether it stands, and lets it go
 on."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

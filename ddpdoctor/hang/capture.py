@@ -4,8 +4,6 @@ Each is looked at twice or more: what it is in, by py-spy, and what it used mean
 for some milliseconds by each look, and for some 50 where native frames are read, which is done only where it stands.
 """
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence

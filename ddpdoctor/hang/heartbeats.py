@@ -1,8 +1,6 @@
 """What recorders tell of their processes: all the time where the main thread is, or the one that trains; when asked,
 its whole stack."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable

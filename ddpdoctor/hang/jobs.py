@@ -1,7 +1,5 @@
 """Finds the ranks of running jobs among the processes of this machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -4,8 +4,6 @@ Each host writes ``<host>-<pid>.snapshot.json`` and its dumps beside it, so that
 may come from anybody: everything in it is checked before it is believed, and bounded.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

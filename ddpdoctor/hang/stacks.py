@@ -5,8 +5,6 @@ server writes ``stacks_<time>.txt`` (of faulthandler) and ``pyspy_dump_<time>.tx
 ``fr_trace_<time>.txt``, tables of all ranks. Of files without such headers, the name tells the rank.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

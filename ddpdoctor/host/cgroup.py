@@ -1,7 +1,5 @@
 """The control group: what it grants of CPUs and memory, from the files of cgroup v2 or v1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """Which GPUs the ranks would see, the defaults that follow from it, and what the kernel says of their PCI devices."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The ports of InfiniBand and RoCE adapters, as /sys/class/infiniband shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 

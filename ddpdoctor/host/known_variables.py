@@ -3,8 +3,6 @@
 NCCL's names are those of its documentation and of its sources from 2.7 to 2.30; torch's are those of 2.13.
 """
 
-from __future__ import annotations
-
 import re
 from difflib import SequenceMatcher
 

@@ -1,7 +1,5 @@
 """The GPUs, by NVML: the driver's own library, which counts and names GPUs without initialising CUDA."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

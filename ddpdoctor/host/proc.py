@@ -1,7 +1,5 @@
 """Processes in /proc: where each has its folder, which are below one, what each runs, and its environment now."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Collection, Container, Mapping, Sequence

@@ -3,8 +3,6 @@
 In its place, tests have a recording.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import importlib.metadata

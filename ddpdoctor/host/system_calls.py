@@ -1,7 +1,5 @@
 """The system call in which a thread stands, and on what, as Linux shows it in /proc."""
 
-from __future__ import annotations
-
 import os
 import struct
 import time

@@ -1,7 +1,5 @@
 """The installed torch, read from its files: importing it takes a second and more."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

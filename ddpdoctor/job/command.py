@@ -1,7 +1,5 @@
 """What is to be run, and the command line and environment that run it with the recorder inside."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -5,8 +5,6 @@ ranks, their output and error files, and how it ends. A rank sees what it would 
 For scripts that are known to allow it; a user's own may set a variable before it imports torch.
 """
 
-from __future__ import annotations
-
 import atexit
 import importlib.util
 import io

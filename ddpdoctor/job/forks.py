@@ -1,7 +1,5 @@
 """Ranks that are forked from one process that has imported torch."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

@@ -11,7 +11,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,16 +51,16 @@ class Running:
         """Wait for its end, but no longer than this."""
         if (ending := self.poll()) is not None:
             return ending
-        # Not Popen.wait: it looks twenty times a second, on a CPU that a rank may need.
-        with _end_of(self.pid) as end:
-            if end is not None:
-                end.select(seconds)
-                return self.poll()
         try:
-            self._process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            return None
-        return self._ending
+            end = os.fdopen(os.pidfd_open(self.pid), "rb", 0)
+        except (AttributeError, OSError):  # Popen.wait looks twenty times a second, which takes a CPU
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+            return self.poll()
+        with end, selectors.DefaultSelector() as selector:
+            selector.register(end, selectors.EVENT_READ)
+            selector.select(seconds)
+        return self.poll()
 
     def send(self, number: int) -> None:
         """Give the guard a signal; one that passes signals on gives it to the command."""
@@ -100,22 +100,6 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-@contextlib.contextmanager
-def _end_of(pid: int) -> Iterator[selectors.BaseSelector | None]:
-    """What the end of a child of ours makes ready; None where the system has no such thing."""
-    try:
-        file = os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        yield None
-        return
-    try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(file, selectors.EVENT_READ)
-            yield selector
-    finally:
-        os.close(file)
 
 
 def new_run_id() -> str:

@@ -1,7 +1,5 @@
 """What a job left in its folder, as a Trace: read after its end, or again at any later time."""
 
-from __future__ import annotations
-
 import math
 import re
 import signal
@@ -16,7 +14,7 @@ from ddpdoctor.blame.hang_snapshot import Doing, SampledProcess
 from ddpdoctor.files import checksum, read_json, write_json, written_at
 from ddpdoctor.hang import snapshots
 from ddpdoctor.hang.flight.unpickle import Refused
-from ddpdoctor.job import sacct, torchrun
+from ddpdoctor.job import torchrun
 from ddpdoctor.job.command import RECORD, Job, JobKind
 from ddpdoctor.job.torchrun import ERR, OUT
 from ddpdoctor.job.written_files import read_written
@@ -140,7 +138,6 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
     with suppress(Refused):
         snapshot = snapshots.read(folder / SNAPSHOT)
     processes = snapshot.ranks if snapshot else {}
-    log = tail(folder / ERR)
     ranks = forgive([_rank(rank, recordings.get(rank), output, processes.get(rank)) for rank in numbers])
     return Trace(
         ranks=ranks,
@@ -148,17 +145,16 @@ def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
         seconds=stopped.seconds,
         timed_out=stopped.timed_out,
         out_of_time=stopped.out_of_time,
-        log=log,
+        log=tail(folder / ERR),
         left_behind=stopped.left_behind,
         bundled=job.bundled,
         world_size=_world_size(recorded),
         shortened=_shortened(recorded),
-        rehearsal=bool(job.recorder.rehearse),
+        rehearsal=job.recorder.rehearse,
         imagined=launch.imagined,
         others=tuple(other for other in recorded.others if other not in alone),
         snapshot=snapshot,
         oom_kills=stopped.oom_kills,
-        slurm=sacct.read_end(folder, recorded.ranks, log),
         lost=(
             *(LostHost(host, ranks, STOPPED) for host, ranks in recorded.lost.items()),
             *hosts_that_ray_lost(recorded.others),
@@ -185,7 +181,7 @@ def _ended_job(job: Job, ranks: Mapping[int, Recording], stopped: Stopped) -> Tr
         status=max(_status(recording) or 0 for recording in ranks.values()),
         world_size=_world_size(recorded),
         shortened=_shortened(recorded),
-        rehearsal=bool(job.recorder.rehearse),
+        rehearsal=job.recorder.rehearse,
     )
 
 
@@ -257,7 +253,8 @@ def _rank(
     code, failure = _status(recording), None
     if not _was_ended(recording, process, output.stopped):
         code = code if code is not None else output.exit_codes.get(rank)
-        failure = _failure(recording, path, output.stopped, bool(code))
+        broke = bool(code) and code != -signal.SIGTERM  # by which the launcher ends those that are left
+        failure = _failure(recording, path, output.stopped, broke)
     # A process that never imported torch left no record; then the launcher has to say whether all went well.
     ended_well = _status(recording) == 0 or (code is None and output.ended_well(rank))
     return RankTrace(

@@ -3,8 +3,6 @@
 Standard library only, and loaded by path, so that the guard can do it where the command was killed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import filecmp
 import json

@@ -1,7 +1,5 @@
 """Passes on what a job writes, while it writes it: files that grow, copied to our own stdout and stderr."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import threading

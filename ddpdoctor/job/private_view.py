@@ -14,8 +14,6 @@ nothing is mounted, and the command is started all the same.
 Standard library only, and run by path: it becomes the command, which keeps its process id.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import getpass

@@ -1,7 +1,5 @@
 """What each rank of a running job does: by its record, and where that says nothing new by /proc."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Follows the records of a job while it runs: which ranks there are, which have ended, which have failed."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import deque
@@ -27,6 +25,8 @@ _KINDS: tuple[type[Event], ...] = (Start, GroupEvent, OptimizerStep, Progress, S
 """What is of interest; the other lines need not be read."""
 _RESTARTS = ("TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RESTART_COUNT")
 _MOST_PHASES, _MOST_SAVES = 8, 200
+_LAST_WORDS_SECONDS = 30.0
+"""After the end of a script, that its process may still say something."""
 _NO_PROGRESS = (Site, Note)
 """What the background thread may write while the script stands still."""
 
@@ -102,9 +102,15 @@ class Watch:
         self._processes: dict[Path, RecordedProcess] = {}
 
     def look(self) -> None:
-        for file in self._folder.glob("*.jsonl"):
-            for event in self._new_events(file):
-                self._take(file, event)
+        files, now = set(self._folder.glob("*.jsonl")), time.monotonic()
+        for gone in self._files.keys() - files:  # a worker's goes with it
+            del self._files[gone]
+            self._processes.pop(gone, None)
+        for file in files:
+            process = self._processes.get(file)
+            if process is None or not process.ended or now - process.written < _LAST_WORDS_SECONDS:
+                for event in self._new_events(file):
+                    self._take(file, event)
         for file, process in self._processes.items():
             if not process.ended and (beat := read_heartbeat(file.with_suffix(NOW))):
                 process.hear(beat)
@@ -124,7 +130,9 @@ class Watch:
             rank, size = (_number(event.environ.get(name)) for name in ("RANK", "LOCAL_WORLD_SIZE"))
             made = RecordedProcess(event.pid, event.parent, event.time, rank, rank, size)
             made.given_local, made.world_size = size, _number(event.environ.get("WORLD_SIZE"))
-            made.last, made.environ = event.time, event.environ
+            # A job that runs for days starts many workers, all with the variables of their rank.
+            known = (it.environ for it in self._processes.values() if it.environ == event.environ)
+            made.last, made.environ = event.time, next(known, event.environ)
             made.host, made.elsewhere = event.host, event.host not in ("", os.uname().nodename)
             most, made_before = (_number(event.environ.get(name)) or 0 for name in _RESTARTS)
             made.restarts_left, made.restarts = most - made_before, made_before

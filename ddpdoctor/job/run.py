@@ -6,15 +6,14 @@ import math
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from ddpdoctor.blame.liveness import JobState, Judgement
-from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_SPAN, START_SECONDS
+from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_SPAN, QUIET_SECONDS, START_SECONDS
 from ddpdoctor.host.cgroup import read_cgroup
 from ddpdoctor.host.system import System
-from ddpdoctor.job import sacct, torchrun
+from ddpdoctor.job import torchrun
 from ddpdoctor.job.command import GATE, RECORD, Job, JobKind
 from ddpdoctor.job.guard import Ending
 from ddpdoctor.job.guarded import new_run_id, start
@@ -27,7 +26,7 @@ from ddpdoctor.job.job_folder import (
     write_job,
     write_sources,
 )
-from ddpdoctor.job.output_forwarding import Stream
+from ddpdoctor.job.output_forwarding import Output, Stream
 from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.job.torchrun import ERR, OUT
@@ -45,16 +44,11 @@ VICTIM_SECONDS = 6.0
 _LOOK_SECONDS = 0.2
 _RARE_LOOK_SECONDS = 0.5
 """Between two looks at a job that goes its own way for days: each takes 1.5 ms of a CPU that a rank may need."""
+_MOVING_LOOK_SECONDS = 2.0
+"""The same where the last look saw it move: a hang takes longer to be one."""
 
 
-class Follower(Protocol):
-    """What passes the job's output on."""
-
-    def finish(self) -> None:
-        """Pass on what is left."""
-
-
-Follow = Callable[[Callable[[], Iterable[Stream]]], Follower]
+Follow = Callable[[Callable[[], Iterable[Stream]]], Output]
 """Begins to pass output on; is given what finds the files."""
 
 
@@ -156,8 +150,7 @@ class JobRun:
         self.release()
         hung = False
         try:
-            pause = _RARE_LOOK_SECONDS if self._policy.passes_on else _LOOK_SECONDS
-            while (ending := self._wait(pause)) is None and time.monotonic() < deadline:
+            while (ending := self._wait(self._pause())) is None and time.monotonic() < deadline:
                 self._look()
                 if hung := self._is_hung() and self._is_to_end():
                     break
@@ -181,16 +174,24 @@ class JobRun:
         )
         trace = read_trace(self.folder)
         write_sources(self.folder, trace)
-        return replace(trace, slurm=sacct.ask(self.folder, trace)) if self._supervisor.is_line else trace
+        return trace
 
     # -- while it runs ------------------------------------------------------------------------------------
+
+    def _pause(self) -> float:
+        """Seconds until the next look."""
+        if not self._policy.passes_on:
+            return _LOOK_SECONDS
+        moves = self._judgement.state is JobState.MOVES and self._judgement.still < QUIET_SECONDS
+        moves = moves and not self._supervisor.failed_at and bool(self._supervisor.watch.ranks())
+        return _MOVING_LOOK_SECONDS if moves else _RARE_LOOK_SECONDS
 
     def _wait(self, seconds: float) -> Ending | None:
         """Wait for its end, no longer than this; a machine that stands still meanwhile stops the job, too."""
         before = time.monotonic()
         ending = self._running.wait(seconds)
         if time.monotonic() - before > LONGEST_SPAN:
-            self._supervisor.go_on()
+            self._supervisor.go_on(seen=False)
         return ending
 
     def _look(self) -> None:
@@ -237,7 +238,7 @@ class JobRun:
         self._judgement = self._supervisor.look()
         works = suspected.state is JobState.HUNG and state is not JobState.HUNG and not suspected.overdue
         if works and self._policy.hang_after is None:
-            self._supervisor.go_on()
+            self._supervisor.go_on(seen=True)
         elif self._judgement.still >= suspected.still or self._supervisor.failed_at:
             return self._ends_it()
         shutil.rmtree(self.folder / SNAPSHOT, ignore_errors=True)  # it went on while it was looked at

@@ -1,7 +1,5 @@
 """A run whose hosts each left a folder, as one Trace: brought together at its end, or copied by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -70,7 +68,6 @@ def united(parts: Sequence[Trace]) -> Trace:
         snapshot=snapshots.merge(standstills) if standstills else None,
         lost=(*lost, *(host for part in parts for host in part.lost)),
         oom_kills=sum(part.oom_kills for part in parts),
-        slurm=next(filter(None, (part.slurm for part in parts)), None),
         written=next((part.written for part in parts if part.written), None),
         before=_before(parts),
     )

@@ -1,7 +1,5 @@
 """Watches a job while it runs: its records, its processes, and what to think of both."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -70,12 +68,10 @@ class Supervisor:
         observations = self._ranks.look(now, ranks, self._expected(ranks))
         ended = self.all_ended()
         failed = self.watch.somebody_failed() or (not ended and self._ranks.vanished(ranks))
-        if failed and self.watch.may_restart():
-            self.failed_at = None
-            return Judgement(JobState.MOVES)
-        # The launcher may have started the ranks anew.
-        self.failed_at = (self.failed_at or now) if failed else None
-        if not ranks or self.failed_at or ended:
+        # The launcher may have started the ranks anew, and the time until then is no pause of theirs.
+        self.failed_at = (self.failed_at or now) if failed and not self.watch.may_restart() else None
+        if not ranks or failed or ended:
+            self.go_on(seen=False)
             return Judgement(JobState.MOVES)
         self._detector.elsewhere = self._is_elsewhere(ranks) and not self._sees_all
         self._detector.together = max(
@@ -99,9 +95,9 @@ class Supervisor:
         """Take the present standstill for known."""
         self._detector.accept()
 
-    def go_on(self) -> None:
-        """Take the job for one that works, though neither its records nor its CPUs show it."""
-        self._detector.go_on(time.monotonic())
+    def go_on(self, *, seen: bool) -> None:
+        """Take the job for one that works, though neither its records nor its CPUs show it, if anybody could look."""
+        self._detector.go_on(time.monotonic(), seen=seen)
 
     def capture(self, folder: Path, still: float) -> JobState:
         """Look closely at every process of the job that is left, and keep what is seen in its folder.

@@ -1,7 +1,5 @@
 """What torchrun leaves of its ranks: their output, their exceptions, and how it says that they ended."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

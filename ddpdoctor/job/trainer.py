@@ -1,7 +1,5 @@
 """The bundled trainer: as a job that is known to be right, and as a user runs it."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

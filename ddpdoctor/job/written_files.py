@@ -1,7 +1,5 @@
 """What a job wrote in its private view, which is told and then removed."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """How a running job is doing, from what its recorded ranks write: nothing is asked of them."""
 
-from __future__ import annotations
-
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -28,7 +26,7 @@ SLOWER, SLOWER_SECONDS = 1.2, 0.002
 """How many times as long a rank works in a step as the median of all, and how much longer, to be called the slowest."""
 
 
-_PHASES = {"data": "waiting for batches", "step": "optimizer.step()", "other": "the script's own code"}
+_PHASES = {"data": "DataLoader", "step": "optimizer.step()", "other": "own code"}
 """How a phase is called where its name does not say it."""
 
 
@@ -210,7 +208,7 @@ class LiveRanks:
 
 
 def sentence(job: LiveJob) -> str:
-    """``step 1,204, 9.8 steps/s, waits 31 %, slowest rank 3: works 14 ms a step, ...``."""
+    """``step 1,204, 9.8 steps/s, waits 31 %, slowest rank 3 (forward): works 14 ms a step, ...``."""
     if not job.ranks:
         return "no rank has started yet"
     parts = [f"step {job.steps:,}"]
@@ -236,10 +234,10 @@ def troubles(job: LiveJob) -> list[str]:
             longest = f" for {min(rank.still for rank in ranks):.0f} s" if state is State.STILL else ""
             found.append(f"{ranks_phrase(rank.rank for rank in ranks)}: {state.value}{longest}")
     if slowest := job.slowest:
-        others = _median(rank.work_seconds for rank in job.ranks if rank is not slowest) or 0.0
+        others = _median(rank.work_seconds for rank in job.ranks if rank is not slowest)
         found.append(
-            f"slowest rank {slowest.rank}: works {duration(slowest.work_seconds or 0.0)} a step, the others "
-            f"{duration(others)}, most in {slowest.busiest}"
+            f"slowest rank {slowest.rank} ({slowest.busiest}): works {duration(slowest.work_seconds)} a step, the "
+            f"others {duration(others)}"
         )
     if (missing := job.world_size - len(job.ranks)) > 0:
         found.append(f"{plural(missing, 'rank')} of {job.world_size} not seen here")

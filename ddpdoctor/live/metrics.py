@@ -1,8 +1,6 @@
 """A running job as metrics of Prometheus: an endpoint that is scraped, or a file for the node exporter's collector."""
 
-from __future__ import annotations
-
-import re
+import errno
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,7 +11,6 @@ from ddpdoctor.nodes.agreement import RunState
 
 FILE_SECONDS = 10.0
 """Between two writes of the file."""
-_ADDRESS = re.compile(r"(?P<host>[^/]*):(?P<port>\d+)")
 _OF_A_RANK = {
     "steps": ("steps", "Training steps that the rank ended."),
     "step_seconds": ("step_seconds", "Seconds from the end of a training step to that of the next."),
@@ -38,7 +35,7 @@ class Metrics:
     """Publishes a job until it is closed.
 
     Args:
-        target: ``:9400``, ``host:9400``, or the path of a file.
+        target: ``:9400``, ``9400``, ``host:9400``, or the path of a file.
 
     Raises:
         NoClient: prometheus_client is not installed.
@@ -56,12 +53,16 @@ class Metrics:
         self._registry.register(self)
         self._job: LiveJob | None = None
         self._state = RunState.MOVES
-        self._file = None if (address := _ADDRESS.fullmatch(target)) else Path(target)
+        host, colon, port = target.rpartition(":")
+        is_address = "/" not in target and bool(colon or port.isdigit())
+        self._file = None if is_address else Path(target)
         self._server: Any = None
         self._due = 0.0
-        if address:
-            host = address["host"].strip("[]") or "0.0.0.0"
-            self._server, _ = prometheus_client.start_http_server(int(address["port"]), host, self._registry)
+        if is_address:
+            if not port.isdigit() or int(port) >= 1 << 16:
+                raise OSError(errno.EINVAL, f"{port or 'nothing'} is no port")
+            host = host.strip("[]") or "0.0.0.0"
+            self._server, _ = prometheus_client.start_http_server(int(port), host, self._registry)
         else:
             self._write()
 

@@ -1,11 +1,9 @@
 """A running job on one screen: what all ranks do together, then the ranks that want a look, then the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -30,11 +28,6 @@ def screen(job: LiveJob, title: str, height: int) -> RenderableType:
     return Group(*parts)
 
 
-def width_of(console: Console) -> int:
-    """Columns to draw in: in a pipe as many as a line needs."""
-    return console.width if console.is_terminal else 160
-
-
 def _together(job: LiveJob) -> str:
     parts = [f"step {job.steps:,}"] if job.ranks else ["no rank has started yet"]
     if seconds := job.step_seconds:
@@ -45,13 +38,13 @@ def _together(job: LiveJob) -> str:
 
 
 def _table(ranks: Sequence[LiveRank], hosts: set[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False, expand=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     table.add_column("rank", justify="right")
     if len(hosts) > 1:
         table.add_column("host", no_wrap=True)
     for name in ("step", "a step", "work", "for data", "for ranks", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("where", no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column("where", no_wrap=True, overflow="ellipsis")
     for rank in ranks:
         host = [rank.host] if len(hosts) > 1 else []
         table.add_row(str(rank.rank), *host, *_cells(rank), style=_STYLES.get(rank.state, ""))
@@ -64,17 +57,13 @@ def _cells(rank: LiveRank) -> list[str]:
         where = f"{rank.state.value} for {rank.still:.0f} s: {place(rank)}"
     return [
         f"{rank.steps:,}",
-        _seconds(rank.step_seconds),
-        _seconds(rank.work_seconds),
+        duration(rank.step_seconds),
+        duration(rank.work_seconds),
         share(rank.data_share),
         share(rank.wait_share),
         ABSENT if rank.memory is None else size(rank.memory),
         where,
     ]
-
-
-def _seconds(value: float | None) -> str:
-    return ABSENT if value is None else duration(value)
 
 
 def _folded(ranks: Sequence[LiveRank]) -> str:

@@ -1,7 +1,5 @@
 """Opens what is to be read: files, packed files, folders of a launcher, a pipe."""
 
-from __future__ import annotations
-
 import bz2
 import codecs
 import gzip

@@ -1,10 +1,9 @@
 """Several launches in one output: the last one is judged, where it tells of something."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ddpdoctor import failures
 from ddpdoctor.logs.log import Ended, Line, Log
@@ -111,14 +110,9 @@ def last_launch(log: Log, begins: int) -> Log:
     """What the last launch says; all of it where that one says nothing of how it went."""
     if not begins:
         return log
-    last = replace(
-        log,
-        lines=tuple(item for item in log.lines if item.position >= begins),
-        raised=tuple(item for item in log.raised if item.line.position >= begins),
-        ended=tuple(item for item in log.ended if item.line.position >= begins),
-        waits=tuple(item for item in log.waits if item.line.position >= begins),
-        progress=tuple(item for item in log.progress if item.line.position >= begins),
-        training=tuple(item for item in log.training if item.position >= begins),
-        hung=log.hung if log.hung and log.hung.position >= begins else None,
-    )
+    kept: dict[str, Any] = {
+        name: tuple(item for item in getattr(log, name) if getattr(item, "line", item).position >= begins)
+        for name in ("lines", "raised", "ended", "waits", "progress", "training")
+    }
+    last = replace(log, hung=log.hung if log.hung and log.hung.position >= begins else None, **kept)
     return last if last.failed or last.training or last.hung else log

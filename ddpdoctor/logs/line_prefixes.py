@@ -1,7 +1,5 @@
 """A line by itself: without what launchers, containers and terminals put around it; and what its wording makes it."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from itertools import islice
@@ -26,7 +24,7 @@ _OTHERS = r"""
 _BY_LAUNCHERS = [launcher for launcher in LAUNCHERS if launcher.label]
 _LABEL = re.compile(any_of((*(launcher.label for launcher in _BY_LAUNCHERS), _OTHERS)), re.VERBOSE)
 _MOST_LABELS = 4
-_START = "Traceback (most recent call last)"
+START = "Traceback (most recent call last)"
 _LONGEST_PREFIX = 120
 _IS_PREFIX = re.compile(
     r"(?!.*(?:Error|Exception|Exit|Interrupt|Warning): $)"
@@ -89,7 +87,7 @@ class Prefixes:
     def strip(self, raw: str) -> Labelled:
         """As :func:`strip`, and without a prefix of the shape that was learned."""
         labelled, text = strip(raw), uncoloured(raw)
-        before, start, _ = text.partition(_START)
+        before, start, _ = text.partition(START)
         is_prefix = start and len(before) <= _LONGEST_PREFIX and _IS_PREFIX.match(before)
         if is_prefix and len(self._shapes) < _MOST_SHAPES:
             shape = re.sub(r"\d+", r"\\d+", re.escape(before))

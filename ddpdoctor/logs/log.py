@@ -137,8 +137,19 @@ class Wait:
     """The last collective that this rank had started; -1 for none."""
     collective: bool = True
     """Whether it was one, and not a call that came back to nobody."""
-    of_all: bool | None = None
-    """Whether its group is that of all ranks, as far as that is known."""
+    group: str = ""
+    """The name of its group: 0 for that of all ranks; empty where the output does not tell."""
+
+    @property
+    def may_be_of_all(self) -> bool:
+        """Whether its group is that of all ranks, or is not known."""
+        return self.group in ("", "0")
+
+    @property
+    def what(self) -> str:
+        """``ALLREDUCE number 12``, or what is known of it."""
+        number = f" number {self.sequence}" if self.sequence is not None and self.operation else ""
+        return f"{self.operation or 'a collective'}{number}"
 
 
 @dataclass(frozen=True)
@@ -215,13 +226,12 @@ class Log:
 
         An exception that was caught and a line after which training went on are passed over.
         """
-        candidates = [
-            candidate for candidate in (self._in_exception(patterns), self._in_line(patterns)) if candidate
-        ]
-        if not candidates:
-            return None
-        sources = (source for candidate in candidates for source in candidate.sources)
-        return Reason(candidates[0].match, tuple(dict.fromkeys(sources)))
+        raised, said = self._in_exception(patterns), self._in_line(patterns)
+        return (
+            replace(raised, sources=tuple(dict.fromkeys(raised.confirmed_by(said).sources)))
+            if raised
+            else said
+        )
 
     def _in_exception(self, patterns: Sequence[str]) -> Reason | None:
         compiled = [re.compile(pattern) for pattern in patterns]
@@ -282,12 +292,8 @@ class Log:
         return by_subject or ({"": first} if first else {})
 
     def _in_line(self, patterns: Sequence[str]) -> Reason | None:
-        first = None
-        for reason in self._in_lines(patterns):
-            first = first or reason
-            if not reason.of_an_attempt:
-                return reason
-        return first
+        """The first line that is more than a warning of an attempt, or else the first."""
+        return min(self._in_lines(patterns), key=lambda reason: reason.of_an_attempt, default=None)
 
     def _in_lines(self, patterns: Sequence[str]) -> Iterator[Reason]:
         caught = {link.line.position for raised in self.raised if raised.survived for link in raised.chain}

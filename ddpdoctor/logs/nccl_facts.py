@@ -1,11 +1,10 @@
 """What NCCL decided in a job, as a table: versions, interfaces, transports between which ranks, rings, variables."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from ddpdoctor.logs import line_prefixes, nccl_output
 from ddpdoctor.logs.log import Log
@@ -13,7 +12,6 @@ from ddpdoctor.logs.nccl_output import NcclFacts
 from ddpdoctor.logs.read import Stream
 from ddpdoctor.model import Evidence
 from ddpdoctor.redact import escape
-from ddpdoctor.text import fold_ranks
 
 MOST_LINES = 4000
 """Different lines kept of one process; a job that starts many groups repeats itself."""
@@ -30,7 +28,6 @@ class JobFacts:
     """What the processes of a job said, by rank."""
 
     by_rank: Mapping[int, NcclFacts]
-    hosts: Mapping[int, str]
     unnumbered: bool = False
     """Whether no line told the ranks, so that the processes are numbered in the order of their appearance."""
 
@@ -53,14 +50,12 @@ def read_facts(streams: Iterable[Stream]) -> JobFacts:
 
 def _nccl_lines(chunks: Iterable[bytes]) -> Iterator[str]:
     rest = b""
-    for chunk in chunks:
+    for chunk in chain(chunks, [b"\n"]):
         *whole, rest = (rest + chunk).split(b"\n")
         rest = rest[:_LONGEST_LINE]
         for raw in whole:
             if b"NCCL" in raw:
                 yield line_prefixes.strip(raw[:_LONGEST_LINE].decode("utf-8", "replace").rstrip("\r")).text
-    if b"NCCL" in rest:
-        yield line_prefixes.strip(rest.decode("utf-8", "replace")).text
 
 
 def _by_rank(lines_of: Mapping[tuple[str, str], list[str]], version: str) -> JobFacts:
@@ -72,7 +67,7 @@ def _by_rank(lines_of: Mapping[tuple[str, str], list[str]], version: str) -> Job
         rank: nccl_output.parse("\n".join((version, *lines_of[process])))
         for process, rank in sorted(ranks.items(), key=lambda pair: pair[1])
     }
-    return JobFacts(facts, {rank: host for (host, _), rank in ranks.items()}, unnumbered)
+    return JobFacts(facts, unnumbered)
 
 
 def _rank(lines: Iterable[str]) -> int | None:
@@ -91,11 +86,10 @@ def adapter_of(log: Log, failed: str) -> str:
 
 
 def table(facts: JobFacts) -> tuple[Evidence, ...]:
-    """What was decided, equal ranks together; between which ranks each transport runs; what deserves a look."""
+    """What was decided, equal ranks together; between which ranks each transport runs."""
     return (
         *nccl_output.as_evidence(facts.by_rank),
         *(Evidence(text) for text in _transports(facts)),
-        *(Evidence(f"warning: {text}") for text in _doubts(facts)),
     )
 
 
@@ -112,29 +106,3 @@ def _transports(facts: JobFacts) -> Iterator[str]:
         shown = ", ".join(f"{a} -> {b}" for a, b in sorted(pairs)[:_PAIRS_SHOWN])
         more = len(pairs) - _PAIRS_SHOWN
         yield f"over {transport}: {shown}" + (f" and {more} more" if more > 0 else "")
-
-
-def _doubts(facts: JobFacts) -> Iterator[str]:
-    versions = {facts_of_rank.version for facts_of_rank in facts.by_rank.values() if facts_of_rank.version}
-    if len(versions) > 1:
-        yield f"ranks loaded different versions of NCCL: {', '.join(sorted(versions))}"
-    over_sockets = {
-        rank
-        for rank, facts_of_rank in facts.by_rank.items()
-        if facts_of_rank.network == "Socket"
-        or any(link.via.startswith("NET/Socket") for link in facts_of_rank.links)
-    }
-    if over_sockets and len(set(facts.hosts.values())) > 1:
-        yield f"data between nodes goes over sockets, not InfiniBand or RoCE (ranks {fold_ranks(over_sockets)})"
-    copied = {
-        rank
-        for rank, facts_of_rank in facts.by_rank.items()
-        if any(link.via.startswith("SHM") for link in facts_of_rank.links)
-    }
-    if copied:
-        yield f"GPUs of one host pass data through shared memory, not directly (ranks {fold_ranks(copied)})"
-    interfaces = {
-        facts_of_rank.bootstrap[0] for facts_of_rank in facts.by_rank.values() if facts_of_rank.bootstrap
-    }
-    if len(interfaces) > 1:
-        yield f"ranks meet over interfaces of different names: {', '.join(sorted(interfaces))}"

@@ -1,7 +1,5 @@
 """What NCCL says of itself under NCCL_DEBUG=INFO: one rank's text as facts, several ranks' facts as evidence."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -49,15 +47,6 @@ class Link:
 
 
 @dataclass(frozen=True)
-class NcclWarning:
-    """A WARN line, with the place in NCCL's source that wrote it."""
-
-    text: str
-    source: str = ""
-    """``misc/socket.cc:483``; empty where the line has none."""
-
-
-@dataclass(frozen=True)
 class NcclFacts:
     """What one rank's output shows. What it does not show is empty or None."""
 
@@ -76,7 +65,8 @@ class NcclFacts:
     """Channels for collectives, of the communicator that has most."""
     rings: tuple[tuple[int, ...], ...] = ()
     """The order of ranks in each ring; rank 0 alone writes it."""
-    warnings: tuple[NcclWarning, ...] = ()
+    warnings: tuple[tuple[str, str], ...] = ()
+    """WARN lines, each behind its place in NCCL's source, such as ``misc/socket.cc:483``; empty where it has none."""
     variables: tuple[tuple[str, str], ...] = ()
     """Variables that NCCL found set, with their values."""
 
@@ -99,7 +89,9 @@ def parse(text: str) -> NcclFacts:
         ),
         channels=max((int(count) for count in _matches(_CHANNELS, infos)), default=None),
         rings=tuple(tuple(int(rank) for rank in ring.split()) for ring in _matches(_RING, infos)),
-        warnings=_warnings(messages),
+        warnings=tuple(dict.fromkeys((source, text) for source, level, text in messages if level == "WARN"))[
+            :MOST_WARNINGS
+        ],
         variables=tuple(dict((name, _value(value)) for name, value in _matches(_VARIABLE, infos)).items()),
     )
 
@@ -124,13 +116,6 @@ def _listed(
 ) -> tuple[tuple[str, str], ...]:
     """The items of the first line of a kind."""
     return tuple(item.findall(next(_matches(line, messages), "")))
-
-
-def _warnings(messages: Iterable[tuple[str, str, str]]) -> tuple[NcclWarning, ...]:
-    different = dict.fromkeys(
-        NcclWarning(text, source) for source, level, text in messages if level == "WARN"
-    )
-    return tuple(different)[:MOST_WARNINGS]
 
 
 def _value(text: str) -> str:
@@ -162,8 +147,8 @@ def _lines(facts: NcclFacts) -> Iterator[str]:
         yield shorten(f"ring {' '.join(map(str, ring))}")
     for name, value in facts.variables:
         yield f"{name}={show_value(name, value)}"
-    for warning in facts.warnings:
-        yield f"WARN {warning.source + ': ' if warning.source else ''}{escape(warning.text)}"
+    for source, text in facts.warnings:
+        yield f"WARN {source + ': ' if source else ''}{escape(text)}"
 
 
 def _devices(facts: NcclFacts) -> str:

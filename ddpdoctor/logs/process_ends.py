@@ -1,7 +1,5 @@
 """How processes ended and what they waited for, as launchers, shells, schedulers and watchdogs write it."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterator, Mapping
@@ -125,8 +123,8 @@ class Ends:
             sequence = int(work["SeqNum"]) if "SeqNum" in work else None
             elements = int(work["NumelIn"]) if "NumelIn" in work else None
             seconds = int(match["ms"]) / 1000 if match["ms"] else None  # the output may end in this line
-            of_all = False if _is_of_smaller_group(line, rank) else None
-            wait = Wait(rank, work.get("OpType", ""), line, sequence, seconds, elements, of_all=of_all)
+            group = "smaller" if _is_of_smaller_group(line, rank) else ""
+            wait = Wait(rank, work.get("OpType", ""), line, sequence, seconds, elements, group=group)
             self.waits.setdefault((rank, sequence), wait)
         dumped = _DUMPED.search(line.text)
         if dumped and rank is not None:
@@ -140,13 +138,11 @@ class Ends:
             sequence = int(status["seq"] or status["old"])
             if rank is not None and not _is_of_smaller_group(line, rank):
                 self.reached.setdefault(rank, int(status["enqueued"]))
+            named, enqueued = _GROUP.search(line.text), int(status["enqueued"])
+            group = named["name"] if named else ""
             for key, wait in self.waits.items():
                 if wait.rank == rank and wait.sequence in (sequence, None):
-                    group = _GROUP.search(line.text)
-                    of_all = group["name"] == "0" if group else None
-                    self.waits[key] = replace(
-                        wait, sequence=sequence, enqueued=int(status["enqueued"]), of_all=of_all
-                    )
+                    self.waits[key] = replace(wait, sequence=sequence, enqueued=enqueued, group=group)
 
 
 def _rank_of(line: Line) -> int | None:

@@ -1,14 +1,12 @@
 """Reads a job's output, one stream or many files, into a :class:`~ddpdoctor.logs.log.Log`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ddpdoctor.logs import launches, line_prefixes, nccl_output, process_ends, tracebacks
+from ddpdoctor.logs import launches, line_prefixes, nccl_output, process_ends
 from ddpdoctor.logs.launches import Launches, last_launch
 from ddpdoctor.logs.line_prefixes import Prefixes
 from ddpdoctor.logs.log import Line, Log, Raised
@@ -288,7 +286,7 @@ def _unescaped(text: str, otherwise: str) -> str:
 
 def _escaped_traceback(whole: str) -> str:
     """The text of a JSON object, or of key="value", that holds a traceback, as it is written there."""
-    at = whole.find(tracebacks.START + ":\\n")
+    at = whole.find(line_prefixes.START + ":\\n")
     begins = whole.rfind('"', 0, max(at, 0)) + 1
     if at < 0 or whole[begins - 2 : begins - 1] == "\\":  # what it holds is quoted once more
         return ""

@@ -5,8 +5,6 @@ The rule is the order of :class:`~ddpdoctor.model.Role`, with one refinement: wh
 an exception are both causes, so the earlier of them wins, and the name where both are the same line.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Finds the few lines worth reading in a stream of any size, in bounded memory."""
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence

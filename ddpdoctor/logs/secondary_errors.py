@@ -1,7 +1,5 @@
 """Tells an exception that a survivor, a launcher or a killed helper raised from one that names a cause."""
 
-from __future__ import annotations
-
 import math
 import re
 import signal
@@ -45,9 +43,6 @@ def _says(raised: Raised, role: Says) -> bool:
 
 def is_of_the_launcher(raised: Raised) -> bool:
     """Whether it only passes on that a process failed."""
-    last = next(reversed(raised.frames), None)
-    if raised.kind == "Exception" and last and last.file.endswith("torch/multiprocessing/spawn.py"):
-        return True  # torch before 1.8
     if raised.kind.endswith("CalledProcessError"):
         return raised.line.rank is None or _STARTS_RANKS.search(raised.message) is not None
     return failures.says(raised.text, Says.PASSED_ON) or _says(raised, Says.HELPER_DIED)

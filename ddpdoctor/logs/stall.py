@@ -1,7 +1,5 @@
 """Who waited in a collective until its timeout, and who did not."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +11,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Progress, Raised, Wait, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.model import Confidence, Judgement, Role
+from ddpdoctor.text import listing
 
 _DEFAULT_TIMEOUTS = (1800.0, 600.0)
 """Seconds; of gloo, the store and NCCL before torch 2.2, and of NCCL since."""
@@ -25,11 +24,11 @@ _WITHOUT_WORDS = re.compile(r"\s*\d+%\|.*(?:it/s|s/it)\b")
 """A bar of iterations that says no more of them, such as that of transformers' Trainer."""
 _MOST_SOURCES = 6
 """Lines on which a finding rests."""
-_MISSED = re.compile(
+MISSED = re.compile(
     r"[Rr]anks? (?P<ranks>\d[\d, ]*) failed to pass monitoredBarrier"
     r"|\[(?P<absent>\d[\d, ]*)\] (?:finished collective #\d+, but )?didn't join collective #(?P<next>\d+)"
     r"|\[(?P<inside>\d[\d, ]*)\] joined but didn't finish collective #(?P<open>\d+)"
-    r"|ranks \[(?P<never>\d[\d, ]*)\] are the lagging ranks"
+    r"|ranks \[(?P<never>\d[\d, ]*)\] are the lagging ranks|^missing ranks: \{(?P<dumped>\d[\d, ]*)\}"
     r"|retrieving ncclUniqueId from \[(?P<first>\d+)\].{0,120}got error: (?:wait timeout|Socket Timeout)"
 )
 """The second one is torch's own report of ranks out of step, under TORCH_NCCL_DESYNC_DEBUG; the third tells of the rank
@@ -61,7 +60,7 @@ def judge_stall(check: Check, log: Log) -> Judgement:
 def find_stall(log: Log) -> Stall | None:
     """The wait that ended the job; None where nothing tells of one."""
     timeouts = [raised for raised in log.fatal if waited_in_vain(raised)]
-    naming = [line for line in log.lines if _MISSED.search(line.text) and not log.went_on_after(line)]
+    naming = [line for line in log.lines if MISSED.search(line.text) and not log.went_on_after(line)]
     sources: list[Line | Raised] = [*(wait.line for wait in log.waits), *timeouts] or [*naming]
     if not sources:
         return None
@@ -97,12 +96,14 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
     others_lived = len(waiting) < len(log.stopped) + len({end.pid for end in log.ended if end.pid})
     collective = all(wait.collective for wait in log.waits)
     waiting_ranks = [wait.rank for wait in log.waits if wait.rank is not None]
-    one_group = len(waiting_ranks) == len({*waiting_ranks})
+    one_group = (
+        len(waiting_ranks) == len({*waiting_ranks}) and len({wait.group for wait in log.waits} - {""}) < 2
+    )
     absent = _absent(log, waiting, known) if waiting and collective and one_group else ()
     numbers = {wait.sequence for wait in log.waits if wait.sequence is not None}
     more: dict[str, Any] = {"what": _what(log.waits), "seconds": limit}
     more["first"] = bool(numbers) and numbers <= {0, 1}
-    if len(waiting) <= len(absent) and any(wait.of_all is False for wait in log.waits) and not missing:
+    if len(waiting) <= len(absent) and not (missing or all(wait.may_be_of_all for wait in log.waits)):
         return GaveUp(
             waiting=waiting, **more
         )  # a group of some ranks, whose members the output does not tell
@@ -135,21 +136,23 @@ def _ran_until_stopped(log: Log, ranks: Iterable[int]) -> bool:
 
 
 def _what(waits: Sequence[Wait]) -> str:
-    numbers = {wait.sequence for wait in waits if wait.sequence is not None}
+    each = [*dict.fromkeys(wait.what for wait in waits)]
+    if len(each) == 1:
+        return each[0]
+    if len({wait.group for wait in waits} - {""}) > 1:
+        return f"{listing(each)} of different groups"
     operations = {wait.operation for wait in waits if wait.operation}
-    if len(operations) != 1:
-        return "collectives" if operations else "a collective"
-    number = f" number {next(iter(numbers))}" if len(numbers) == 1 else ""
-    return f"{next(iter(operations))}{number}"
+    return next(iter(operations)) if len(operations) == 1 else "collectives" if operations else "a collective"
 
 
 def _behind(waits: Iterable[Wait]) -> tuple[int, ...]:
-    """Where the waits are in different collectives: the ranks that started fewest."""
-    known = [wait for wait in waits if wait.rank is not None]
+    """Where a rank waits in a collective that others have not started: of those, the ones that started fewest."""
+    known = [wait for wait in waits if wait.rank is not None and wait.sequence is not None]
     started = {wait.rank: wait.sequence if wait.enqueued is None else wait.enqueued for wait in known}
-    counts = {count for count in started.values() if count is not None}
-    fewest = (rank for rank, count in started.items() if rank is not None and count == min(counts))
-    return tuple(sorted(fewest)) if len(counts) > 1 else ()
+    latest = max((wait.sequence or 0 for wait in known), default=0)
+    fewest = min((count or 0 for count in started.values()), default=latest)
+    behind = (rank for rank, count in started.items() if rank is not None and count == fewest)
+    return tuple(sorted(behind)) if fewest < latest else ()
 
 
 def _absent(log: Log, waiting: tuple[int, ...], known: set[int]) -> tuple[int, ...]:
@@ -183,9 +186,9 @@ def _are_a_node(log: Log, waiting: tuple[int, ...], absent: tuple[int, ...]) -> 
 def _missing(naming: Iterable[Line], waits: Iterable[Wait]) -> tuple[int, ...]:
     """The ranks that survivors name as missing; of those that torch's report places, the ones furthest behind."""
     behind: dict[float, set[int]] = {}
-    for match in filter(None, (_MISSED.search(line.text) for line in naming)):
+    for match in filter(None, (MISSED.search(line.text) for line in naming)):
         came = float(match["next"]) - 1 if match["next"] else float(match["open"] or 0.5) - 0.5
-        ranks = next(filter(None, match.group("ranks", "absent", "inside", "never", "first")))
+        ranks = next(filter(None, match.group("ranks", "absent", "inside", "never", "dumped", "first")))
         behind.setdefault(came, set()).update(map(int, re.findall(r"\d+", ranks)))
     missing = behind[min(behind)] if behind else set()
     waiting = {wait.rank for wait in waits}

@@ -1,15 +1,13 @@
 """Puts tracebacks together again, those of several processes that wrote into one stream too."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ddpdoctor.blame.frames import Frame
+from ddpdoctor.logs.line_prefixes import START
 from ddpdoctor.logs.log import Line, Raised
 
-START = "Traceback (most recent call last)"
 _FRAME = re.compile(
     r"[\s│|]*File [\"'](?P<file>[^\"']{1,500})[\"'], line (?P<line>\d+)(?:, in (?P<function>.*))?"
 )
@@ -29,6 +27,8 @@ _ASYNCHRONOUS = re.compile(
 """By torch's watchdog, of what NCCL told it."""
 _WHAT = re.compile(r"\s*what\(\):\s+(?P<message>.*)")
 _ORIGINAL = "Original Traceback"
+_INSIDE = re.compile(rf"{re.escape(START)}: \(RANK (?P<rank>\d{{1,6}})\)")
+"""In the message of an exception of torch.distributed.checkpoint, for each rank that raised one."""
 _SPAWNED = re.compile(r"-- Process (?P<rank>\d{1,6}) terminated with the following error")
 """By torch.multiprocessing.spawn, above the traceback of a rank that it started."""
 _SUMMARY = re.compile(r"\s*rank\s*: (?P<rank>\d{1,6}) \(local_rank: \d+\)")
@@ -112,6 +112,8 @@ class Tracebacks:
             process.spawned = process.summed if _SUMMARY_TELLS.match(text) else process.spawned
             process.open = _Open(last=line)
             process.link = _ORIGINAL if _ORIGINAL in text else process.link
+            if inside := _INSIDE.match(text):
+                process.link, process.spawned = _INSIDE.pattern, int(inside["rank"])
             return True
         spawned = _SPAWNED.match(text)
         if spawned:
@@ -171,11 +173,12 @@ class Tracebacks:
             process.open, process.ignores, process.going_on = None, False, False
             return True
         if process.link and process.raised:
-            if (
-                process.link is not _ORIGINAL
-            ):  # what a DataLoader's worker raised is raised again around its text
+            if process.link is _INSIDE.pattern:  # the line of the script is that of the exception around it
+                raised = replace(raised, frames=(*process.raised.frames, *raised.frames))
+            elif process.link is not _ORIGINAL:  # a DataLoader's worker's is raised again around its text
                 raised = replace(raised, cause=process.raised, explicit=process.link is _CAUSED)
-            self._forget(process)
+            if process.link is not _INSIDE.pattern or process.raised.kind.endswith("CheckpointException"):
+                self._forget(process)
         self._begin(process, raised)
         return True
 

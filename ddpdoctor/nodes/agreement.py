@@ -1,7 +1,5 @@
 """What the hosts of a job agree on while it runs: whether it hangs, and whether it is over."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator
 from enum import Enum

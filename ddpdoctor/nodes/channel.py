@@ -3,8 +3,6 @@
 What comes over it is JSON and bytes, bounded, and never code.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import struct
@@ -108,9 +106,9 @@ class Channel:
     def close(self) -> None:
         """Say that all is done, and close."""
         listens = not self.lost
+        self._closing.set()
         self.send(Message(_BYE))
         self._end(ENDED)
-        self._closing.set()
         try:
             self._connection.shutdown(socket.SHUT_WR)
         except OSError:
@@ -159,7 +157,8 @@ class Channel:
 
     def _end(self, why: str) -> None:
         with self._changed:
-            self._ended = self._ended or why
+            # Who is told goodbye may close before this thread goes on: that is no loss.
+            self._ended = self._ended or (ENDED if self._closing.is_set() else why)
             self._changed.notify_all()
 
 

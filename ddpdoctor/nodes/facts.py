@@ -1,7 +1,5 @@
 """What the command on one host tells those on the others of it: plain data."""
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Iterable, Mapping

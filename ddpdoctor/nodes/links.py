@@ -1,7 +1,5 @@
 """Whether the hosts reach each other on ports like those of the ranks, and how fast; both directions of each pair."""
 
-from __future__ import annotations
-
 import os
 import socket
 import socketserver

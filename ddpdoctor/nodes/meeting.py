@@ -4,8 +4,6 @@ The host of rank 0 listens on the master port before the job needs it; each of t
 stays for the whole command. The port is free again when the job begins.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

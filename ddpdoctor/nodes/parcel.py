@@ -1,7 +1,5 @@
 """A folder as bytes, for another host: compressed, bounded, and unpacked into nothing but its own folder."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from collections.abc import Iterable

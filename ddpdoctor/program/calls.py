@@ -1,14 +1,11 @@
 """Which functions a call may call, who calls a function, and what parameters are given."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Definition
@@ -39,7 +36,7 @@ class Calls(Index):
     def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
         super().__init__(files)
         self._called = called
-        self._callers: dict[ast.AST, list[tuple[ast.Call, File]]] = {}
+        self._callers: dict[ast.AST, list[tuple[ast.Call, File]]] = self._answers["callers"]
         self._by_value: dict[Referent, list[tuple[ast.Call, File]]] | None = None
 
     @abstractmethod
@@ -133,18 +130,21 @@ class Calls(Index):
         if returns_its_object(node) and all(isinstance(it, str) for it in called):
             assert isinstance(node.func, ast.Attribute)
             return [] if self._is_of_module(point, node) else [point.at(node.func.value)]
-        found = []
         depth = point.context.depth if point.context else 0
+        outer = point.context if depth < MOST_CALLS else None
+        inside = Context(node, point.file, outer, depth + 1 if depth < MOST_CALLS else 1)
+        found = []
         for entity in called:
             if (
                 isinstance(entity, Entity)
                 and isinstance(entity.node, FUNCTIONS)
                 and entity.node.name != "__init__"
             ):
-                outer = point.context if depth < MOST_CALLS else None
-                inside = Context(node, point.file, outer, depth + 1 if depth < MOST_CALLS else 1)
                 found += [Point(value, entity.file, inside) for value in returned(entity.node)]
-        return found
+        lambdas = (
+            [] if called else [it for it in self.ends(point.at(node.func)) if isinstance(it.node, ast.Lambda)]
+        )
+        return found + [Point(it.node.body, it.file, inside) for it in lambdas]  # type: ignore[union-attr]
 
     def _field(self, point: Point, given: ast.keyword) -> list[Point]:
         """What the field of a data class begins with."""
@@ -214,21 +214,17 @@ class Calls(Index):
                     if not isinstance(call.func, ast.Attribute) or name in self._stores:
                         for it in self.called(Point(call, where)):
                             found[it].append((call, where))
-            for cache in self._caches():
-                cache.clear()
+            for answers in self._answers.values():  # found while calls by value were not known
+                answers.clear()
             self._by_value = found
         return self._by_value
-
-    def _caches(self) -> Iterator[dict[Any, Any]]:
-        """What was found out while calls by value were not known."""
-        yield self._callers
 
     def _given(self, point: Point, definition: Definition) -> list[Point]:
         """What callers give as a parameter, and its default."""
         function = point.file.parents[point.file.parents[definition.node]]
         found = [Point(it, point.file) for it in default_of(function, definition.node)]
         if isinstance(function, ast.Lambda):
-            return found
+            return self._given_to_lambda(point.context, function, definition.node) or found
         assert isinstance(function, FUNCTIONS)
         context = point.context
         if context is not None:
@@ -240,6 +236,20 @@ class Calls(Index):
             if given := self.argument_of(Point(call, file), function, definition.node):
                 found.append(given)
         return found
+
+    def _given_to_lambda(
+        self, context: Context | None, function: ast.Lambda, parameter: ast.AST
+    ) -> list[Point]:
+        """What the call by which a lambda was entered gives it; nothing where that entered a function around it."""
+        if context is None:
+            return []
+        call = Point(context.call, context.file, context.outer)
+        if not any(it.node is function for it in self.ends(call.at(context.call.func))):
+            return []
+        given = dict(zip(function.args.args, context.call.args, strict=False))
+        named = {it.arg: it.value for it in context.call.keywords}
+        value = named.get(getattr(parameter, "arg", None)) or given.get(parameter)  # type: ignore[call-overload]
+        return [call.at(value)] if value is not None and not isinstance(value, ast.Starred) else []
 
     def argument_of(self, call: Point, function: Function, parameter: ast.AST) -> Point | None:
         """What a call gives a function for one of its parameters."""

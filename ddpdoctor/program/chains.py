@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from ddpdoctor.program.files import FUNCTIONS, Loop, Scope, dotted, held_by
-from ddpdoctor.program.known import CHANGES
+from ddpdoctor.program.files import FUNCTIONS, Loop, Scope, dotted, held_by, name_called
+from ddpdoctor.program.known import CHANGES, REDUCING
 
 
 class How(Enum):
@@ -71,6 +71,8 @@ class Chains:
         self._leaves: list[tuple[list[Reaching], list[Reaching]]] = []
         """Of the loops around: what holds at each break, and at each continue."""
         self._returned: list[Reaching] = []
+        self._each: set[str] = set()
+        """The containers of which the loop around sets each element, or gives it to a collective."""
         self._elsewhere: dict[str, frozenset[Definition]] = {}
         start: Reaching = {}
         if isinstance(scope, (*FUNCTIONS, ast.Lambda)):
@@ -119,6 +121,10 @@ class Chains:
         """What a target of an assignment defines, or changes an element of."""
         whole = dotted(target.value) if isinstance(target, ast.Subscript) else dotted(target)
         return self._made.get((target, whole or ""))
+
+    def element(self, target: ast.AST) -> Definition | None:
+        """What an assignment to an element by a constant defines."""
+        return self._made.get((target, dotted(target) or ""))
 
     def _merged(self, states: Iterable[Reaching]) -> Reaching:
         first, *others = states
@@ -183,7 +189,10 @@ class Chains:
                 self.uses[target] = state.get(key, frozenset()) or self._set_elsewhere(key)
             self._define(state, key, target, how, value, path, keeps=keeps)
         if isinstance(target, ast.Subscript) and (key := dotted(target.value)):
-            self._define(state, key, target, How.CHANGED, value, keeps=True)
+            each = how is How.ASSIGNED and dotted(self._gone_over(target.slice, state)) == key
+            self._define(state, key, target, How.CHANGED, value, keeps=not each)
+            if each:
+                self._each.add(key)
 
     def _if(self, node: ast.If, state: Reaching) -> Reaching | None:
         self._read(node.test, state)
@@ -200,7 +209,14 @@ class Chains:
 
     def _for(self, node: ast.For | ast.AsyncFor, state: Reaching) -> Reaching | None:
         self._read(node.iter, state)
-        return self._loop(node, state, lambda now: self._bind(node.target, How.ITERATED, node.iter, now))
+        around, self._each = self._each, set()
+        end = self._loop(node, state, lambda now: self._bind(node.target, How.ITERATED, node.iter, now))
+        for key in self._each & set(end or ()):  # where there is no turn there is no element
+            end[key] = end[key] - state.get(key, frozenset()) or end[key]  # type: ignore[index]
+            for other in [it for it in end or () if it.startswith(f"{key}[")]:
+                del end[other]  # type: ignore[union-attr]
+        self._each |= around
+        return end
 
     _asyncfor = _for
 
@@ -336,6 +352,7 @@ class Chains:
             self._given_one(call.func.value, call, state, is_owner=True)
         for given in (*call.args, *(keyword.value for keyword in call.keywords)):
             for part in given.elts if isinstance(given, ast.List | ast.Tuple) else (given,):
+                self._given_of_each(part, call, state)
                 self._given_one(part, call, state, is_owner=False)
 
     def _given_one(self, part: ast.expr, call: ast.Call, state: Reaching, *, is_owner: bool) -> None:
@@ -353,3 +370,28 @@ class Chains:
         puts_in = is_owner and not known and getattr(call.func, "attr", "") in CHANGES
         if puts_in or not (fixed and (known or is_owner)):
             self._define(state, key, part, How.GIVEN, call, keeps=True)
+
+    def _given_of_each(self, part: ast.expr, call: ast.Call, state: Reaching) -> None:
+        """A collective that is given an element, by a variable, changes the elements of a container, or each of the
+        variables that a loop goes over."""
+        over = self._gone_over(part, state) if name_called(call) in REDUCING else None
+        for one in over.elts if isinstance(over, ast.List | ast.Tuple) else (over,):
+            if (key := dotted(one)) is not None:
+                self._define(state, key, part, How.GIVEN, call, keeps=True)
+                self._each.add(key)
+                for other in [it for it in state if it.startswith(f"{key}[")]:
+                    del state[other]
+
+    @staticmethod
+    def _gone_over(part: ast.expr, state: Reaching) -> ast.expr | None:
+        """That of which an expression is some element: ``held[key]``, or what a loop takes from ``held.values()``."""
+        if isinstance(part, ast.Subscript):
+            return None if isinstance(part.slice, ast.Constant) else part.value
+        reaching = [*state.get(dotted(part) or "", ())]
+        for it in reaching:  # which grows
+            reaching += [before for before in it.before if it.how is How.GIVEN and before not in reaching]
+        over = {it.value if it.how is How.ITERATED else None for it in reaching if it.how is not How.GIVEN}
+        held = over.pop() if len(over) == 1 else None
+        return (
+            held.func.value if isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) else held
+        )

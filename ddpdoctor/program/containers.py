@@ -1,15 +1,13 @@
 """What lists, dictionaries and keyword arguments hold, wherever it was put in."""
 
-from __future__ import annotations
-
 import ast
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from ddpdoctor.program.calls import Calls
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import FUNCTIONS, File, held_by, name_called
-from ddpdoctor.program.index import Point, puts_in
+from ddpdoctor.program.files import FUNCTIONS, dotted, held_by, name_called
+from ddpdoctor.program.index import Point, answered_once, puts_in
 
 Item = tuple[object, Point]
 """A constant key or position, or None where that is not known, and what is held there."""
@@ -28,33 +26,26 @@ _COPIES = frozenset(
 class Containers(Calls):
     """The containers of one program, which need to know which values are the same object."""
 
-    def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
-        super().__init__(files, called)
-        self._contents: dict[Point, list[Item]] = {}
-
     @abstractmethod
     def copies(self, point: Point) -> list[Point]:
         """The values that are the same object as this one."""
 
+    @abstractmethod
+    def is_reduced(self, point: Point) -> bool:
+        """Whether it is a variable, or a container, that a collective was given."""
+
+    @answered_once([])
     def contents(self, point: Point) -> list[Item]:
         """What is put into a container."""
-        if point in self._contents:
-            return self._contents[point]
-        key = ("contents", point)
-        if key in self._under_way:
-            self._cuts += 1
-            return []
-        self._under_way.add(key)
-        try:
-            found = dict.fromkeys(self._find_contents(point))
-        finally:
-            self._under_way.discard(key)
-        self._contents[point] = list(found)
-        return self._contents[point]
+        return [*dict.fromkeys(self._find_contents(point))]
 
     def _find_contents(self, point: Point) -> Iterator[Item]:
         waiting, visited = [point], {point}
         for now in waiting:  # which grows
+            of_each = isinstance(now.node, Definition) and dotted(now.node.node) != now.node.key
+            if of_each and self.is_reduced(now):
+                yield None, now
+                continue
             items, merged = self._held(now)
             yield from items
             more = [it for it in (*merged, *self.copies(now)) if it not in visited]
@@ -100,9 +91,12 @@ class Containers(Calls):
             return self.extras(point, definition), []
         if definition.how is How.CHANGED and value is not None:
             if isinstance(target, ast.Subscript):
-                items = [(_constant(target.slice), value)]
-            else:
-                merged = [value]
+                if not isinstance(point.file.parents[target], ast.AugAssign):
+                    return [(_constant(target.slice), point.at(value))], []
+                # Of ``held[key] += value`` an element is neither what it was nor the value.
+                element = self.chains(point.file.scopes[target], point.file).element(target)
+                return [(_constant(target.slice), point.at(element))] if element else [], []
+            merged = [value]
         elif definition.how is How.GIVEN and isinstance(value, ast.Call) and puts_in(value):
             of_element = isinstance(value.func, ast.Attribute) and value.func.value is not target
             if name_called(value) in _MERGES and not of_element:

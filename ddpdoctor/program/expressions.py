@@ -22,7 +22,6 @@ from ddpdoctor.program.files import (
     lines,
     name_of_scope,
 )
-from ddpdoctor.program.identity import identity
 from ddpdoctor.program.index import Context, Entity, Origins, Point, Referent
 from ddpdoctor.program.known import FINITE, Origin
 from ddpdoctor.program.values import tests_of_returns
@@ -109,11 +108,12 @@ class Expression:
         return lambda point: (it := self._at(point)) is not None and hides(it)
 
     @property
-    def identity(self) -> str:
-        """A text that is the same for two expressions which are put together alike from the same values."""
+    def identity(self) -> int:
+        """A number that is the same for expressions which are put together alike from the same values; 0 where they are
+        too deep to read."""
         with suppress(RecursionError):
-            return identity(self.program.flow, self.point)
-        return ""
+            return self.program.identities.of(self.point)
+        return 0
 
     @property
     def turns_of(self) -> Expression | None:
@@ -309,13 +309,15 @@ class Expression:
 
     @staticmethod
     def _joined(node: ast.BoolOp, inner: Callable[[ast.expr], Any]) -> Any:
-        value: Any = isinstance(node.op, ast.And)
+        decided = list[Any]()
         for part in node.values:
             with suppress(Undecided):
-                value = inner(part)
-                if bool(value) is isinstance(node.op, ast.Or):
+                decided.append(inner(part))
+                if bool(decided[-1]) is isinstance(node.op, ast.Or):
                     break
-        return value
+        if not decided:
+            raise Undecided
+        return decided[-1]
 
     def truth(self, values: Mapping[str, object]) -> bool | None:
         """What it is where variables have these values; None where that does not follow, or a call takes part.
@@ -352,10 +354,10 @@ def _put_together(node: object) -> list[ast.expr]:
     match node:
         case ast.JoinedStr():
             return [it.value for it in node.values if isinstance(it, ast.FormattedValue)]
-        case ast.Tuple() | ast.List():
-            return node.elts
-        case ast.Dict():
-            return node.values
+        case ast.Tuple(elts=several) | ast.List(elts=several) | ast.Dict(values=several):
+            return several
+        case ast.DictComp(value=each) | ast.ListComp(elt=each) | ast.GeneratorExp(elt=each):
+            return [each]
         case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr()):
             return [node.left, node.right]
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()))):

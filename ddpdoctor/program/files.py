@@ -1,8 +1,6 @@
 """The files of the user's program, parsed: what each statement and expression stands in, and what calls give and
 functions take and return, by syntax alone."""
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Iterator
@@ -52,6 +50,7 @@ class File:
     elements: list[ast.Subscript] = field(default_factory=list)
     """The elements that are assigned."""
     _places: dict[int, Where] = field(default_factory=dict)
+    _statements_at: dict[int | None, list[ast.stmt]] = field(default_factory=dict)
     _functions_at: dict[int, Function] = field(default_factory=dict)
     """The innermost function in whose body each line stands."""
 
@@ -120,16 +119,13 @@ class File:
 
     def statements_at(self, line: int | None) -> list[ast.stmt]:
         """The statements around a line, the outermost first."""
-        found: list[ast.stmt] = []
-        block: list[ast.AST] = [*self.tree.body]
-        while block:
-            inner = next((it for it in block if line in lines(it)), None)
-            if isinstance(inner, ast.stmt):
-                found.append(inner)
-            block = (
-                [child for child in ast.iter_child_nodes(inner) if hasattr(child, "lineno")] if inner else []
-            )
-        return found
+        if line not in self._statements_at:
+            found = self._statements_at[line] = list[ast.stmt]()
+            block: list[ast.AST] = [*self.tree.body]
+            while inner := next((it for it in block if line in lines(it)), None):
+                found += [inner] if isinstance(inner, ast.stmt) else []
+                block = [it for it in ast.iter_child_nodes(inner) if hasattr(it, "lineno")]
+        return self._statements_at[line]
 
     def where(self, node: ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.alias) -> Where:
         """Its line."""

@@ -1,7 +1,5 @@
 """Where values come from: searches through the graph of :mod:`values`, built as far as it is asked for."""
 
-from __future__ import annotations
-
 import ast
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What becomes of an exception that comes to a line: the ``try`` and ``with`` statements around it."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterator
 from enum import Enum

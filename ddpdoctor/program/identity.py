@@ -1,37 +1,72 @@
 """Which expressions have the same value, as two that are put together alike from the same values have."""
 
-from __future__ import annotations
-
 import ast
+from collections.abc import Hashable
 
 from ddpdoctor.program.chains import Definition
 from ddpdoctor.program.flow import Flow
-from ddpdoctor.program.index import Point, where_of
+from ddpdoctor.program.index import Point
 from ddpdoctor.program.known import is_pure, origin_of
 
-_DEEPEST = 12
-"""Steps by which the identity of a value is followed."""
 
+class Identities:
+    """Numbers of the values of a program: two have the same one if they are put together alike from the same.
 
-def identity(flow: Flow, point: Point, depth: int = 0) -> str:
-    """A text that is the same for two values which are put together alike from the same."""
-    node = point.node
-    if isinstance(node, ast.Constant):
-        return repr(node.value)
-    inner = [] if depth > _DEEPEST else flow.copies(point)
-    if inner:
-        return "|".join(sorted({identity(flow, it, depth + 1) for it in inner}))
-    at = where_of(point)
-    place = f"{at.file}:{at.line}:{getattr(node, 'key', '')}"
-    if depth > _DEEPEST or isinstance(node, Definition):
-        return place
-    if isinstance(node, ast.Call):
-        called = flow.called(point)
-        if not called or not all(isinstance(it, str) and is_pure(it) and not origin_of(it) for it in called):
-            return f"{place}:{node.col_offset}"
-        parts: list[ast.AST] = [node.func, *node.args, *(each.value for each in node.keywords)]
-    else:
-        parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-    inside = ",".join(identity(flow, point.at(part), depth + 1) for part in parts)
-    named = getattr(node, "attr", "") or getattr(node, "id", "")
-    return f"{type(node).__name__}:{named}({inside})"
+    Each way to put values together has one number, as in value numbering by hashing (Cocke and Schwartz,
+    "Programming Languages and Their Compilers", 1970).
+    """
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._of_points: dict[Point, int] = {}
+        self._of_shapes: dict[Hashable, int] = {}
+        self._under_way: set[Point] = set()
+
+    def of(self, point: Point) -> int:
+        """The number of a value.
+
+        Raises:
+            RecursionError: it is put together too deep.
+        """
+        if point in self._under_way:  # of a variable that a loop changes
+            return self._number(self._place(point))
+        if point not in self._of_points:
+            self._under_way.add(point)
+            try:
+                self._of_points[point] = self._find(point)
+            finally:
+                self._under_way.discard(point)
+        return self._of_points[point]
+
+    def _find(self, point: Point) -> int:
+        node, flow = point.node, self._flow
+        if isinstance(node, ast.Constant):
+            return self._number((type(node.value), repr(node.value)))
+        if copies := flow.copies(point):
+            numbers = frozenset(map(self.of, copies))
+            return next(iter(numbers)) if len(numbers) == 1 else self._number(numbers)
+        if isinstance(node, Definition):
+            return self._number(self._place(point))
+        if isinstance(node, ast.Call):
+            called = flow.called(point)
+            if not called or not all(
+                isinstance(it, str) and is_pure(it) and not origin_of(it) for it in called
+            ):
+                return self._number(self._place(point))
+            parts: list[ast.AST] = [node.func, *node.args, *(each.value for each in node.keywords)]
+        else:
+            parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+        named = getattr(node, "attr", "") or getattr(node, "id", "")
+        operators = [type(it) for it in (getattr(node, "op", None), *getattr(node, "ops", ())) if it]
+        inside = (self.of(point.at(part)) for part in parts)
+        return self._number((type(node), named, *operators, *inside))
+
+    def _number(self, shape: Hashable) -> int:
+        return self._of_shapes.setdefault(shape, len(self._of_shapes) + 1)
+
+    @staticmethod
+    def _place(point: Point) -> Hashable:
+        node = point.node
+        stands = node.node if isinstance(node, Definition) else node
+        place = getattr(stands, "lineno", 0), getattr(stands, "col_offset", 0)
+        return point.file.path, *place, getattr(node, "key", "")

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from ddpdoctor.model import Where
 from ddpdoctor.program import known
@@ -17,39 +18,28 @@ from ddpdoctor.program.files import FUNCTIONS, File, Function, Scope, held_by, n
 from ddpdoctor.program.known import Origin
 
 
-@dataclass(frozen=True)
-class Context:
-    """The call through which a function was entered."""
+class Context(NamedTuple):
+    """The call through which a function was entered. A tuple, as points are, for millions of them are compared."""
 
     call: ast.Call
     file: File
     outer: Context | None
     depth: int = 1
 
-    def __hash__(self) -> int:
-        """Of its call alone, by which nearly all differ: it is computed millions of times."""
-        return hash((self.call, self.depth))
 
-
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A value: an expression, or a definition of a variable."""
 
     node: ast.AST | Definition
     file: File
     context: Context | None = None
 
-    def __hash__(self) -> int:
-        """Without its file, which follows from its node."""
-        return hash((self.node, self.context))
-
     def at(self, node: ast.AST | Definition) -> Point:
         """Another value of the same function."""
         return Point(node, self.file, self.context)
 
 
-@dataclass(frozen=True)
-class Entity:
+class Entity(NamedTuple):
     """A function, a class or a module of the program."""
 
     node: Function | ast.ClassDef | ast.Module
@@ -119,6 +109,41 @@ class Origins:
         )
 
 
+Question = TypeVar("Question", bound=Callable[..., Any])
+
+
+def answered_once(none: object, *, whole: bool = False) -> Callable[[Question], Question]:
+    """A question about a point whose answer is kept.
+
+    Args:
+        none: the answer where it asks for itself.
+        whole: whether an answer is kept only where none that it rests on was cut off so.
+    """
+
+    def keep(find: Question) -> Question:
+        @wraps(find)
+        def answer(index: Index, point: Point) -> Any:
+            answers, under_way, key = index._answers[find], index._under_way, (find, point)
+            if point in answers:
+                return answers[point]
+            if key in under_way:
+                index._cuts += 1
+                return none
+            under_way.add(key)
+            cuts = index._cuts
+            try:
+                found = find(index, point)
+            finally:
+                under_way.discard(key)
+            if not whole or not under_way or index._cuts == cuts:
+                answers[point] = found
+            return found
+
+        return answer  # type: ignore[return-value]
+
+    return keep
+
+
 class Index:
     """The definitions of one program.
 
@@ -129,6 +154,7 @@ class Index:
     def __init__(self, files: Mapping[str, File]) -> None:
         self.files = files
         self._chains: dict[Scope, Chains] = {}
+        self._modules: dict[tuple[str, int, str], File | None] = {}
         self._calls_of: defaultdict[str, list[tuple[ast.Call, File]]] = defaultdict(list)
         self._stores: defaultdict[str, list[tuple[ast.Attribute, File]]] = defaultdict(list)
         self._filled: defaultdict[str, list[tuple[ast.Attribute, ast.expr, File]]] = defaultdict(list)
@@ -138,6 +164,8 @@ class Index:
         self._named: defaultdict[str, list[Entity]] = defaultdict(list)
         self._globals: defaultdict[tuple[str, str], list[Scope]] = defaultdict(list)
         self._sets: dict[ast.ClassDef, dict[str, set[str]]] = {}
+        self._answers: defaultdict[object, dict[Any, Any]] = defaultdict(dict)
+        """What is known of points and functions, by the question."""
         self._under_way: set[object] = set()
         self._cuts = 0
         """How often a question had no answer because it was under way: what was found out meanwhile may lack some."""
@@ -178,19 +206,16 @@ class Index:
     def _sets_of(self, definition: ast.ClassDef) -> dict[str, set[str]]:
         """The attributes of its object that each method of a class sets, by itself or through others."""
         if definition not in self._sets:
-            methods = {it.name: it for it in definition.body if isinstance(it, FUNCTIONS)}
+            methods = {it.name: [*ast.walk(it)] for it in definition.body if isinstance(it, FUNCTIONS)}
             sets = {
                 name: {
-                    part.attr
-                    for part in ast.walk(method)
-                    if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+                    it.attr for it in parts if isinstance(it, ast.Attribute) and isinstance(it.ctx, ast.Store)
                 }
-                for name, method in methods.items()
+                for name, parts in methods.items()
             }
             calls = {
-                name: {name_called(it) for it in ast.walk(method) if isinstance(it, ast.Call)}
-                & methods.keys()
-                for name, method in methods.items()
+                name: {name_called(it) for it in parts if isinstance(it, ast.Call)} & methods.keys()
+                for name, parts in methods.items()
             }
             for _ in methods:
                 before = sum(map(len, sets.values()))
@@ -250,7 +275,12 @@ class Index:
 
     def _module(self, file: File, level: int, name: str) -> File | None:
         """The file of the program that an import in another means."""
-        path = Path(file.path)
+        key = file.path, level, name
+        if key not in self._modules:
+            self._modules[key] = self._find_module(Path(file.path), level, name)
+        return self._modules[key]
+
+    def _find_module(self, path: Path, level: int, name: str) -> File | None:
         folders = [path.parents[level - 1]] if 0 < level <= len(path.parents) else self._roots(path)
         parts = [part for part in name.split(".") if part]
         for folder in folders:

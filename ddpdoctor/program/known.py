@@ -3,9 +3,8 @@
 Names are those under which a library documents them; :func:`canonical` maps the other paths to the same object.
 """
 
-from __future__ import annotations
-
 from enum import Enum
+from functools import cache
 
 from ddpdoctor.recorder.operations import OPERATIONS, Kind, kind_of
 
@@ -62,6 +61,7 @@ _MOVED = {
 }
 
 
+@cache
 def canonical(name: str) -> str:
     """The documented name of what a library offers under several."""
     for _ in range(2):
@@ -270,6 +270,10 @@ REDUCES = {
     "horovod.torch.broadcast_": (0, "tensor"),
 }
 """Collectives that make an argument equal on all ranks, with its position and name."""
+TO_ONE = frozenset(f"torch.distributed.{it.name}" for it in OPERATIONS if it.kind is Kind.TO_ONE)
+"""Collectives after which one rank has what all gave."""
+REDUCING = frozenset(it.rpartition(".")[2] for it in (*REDUCES, *TO_ONE))
+"""How both are called."""
 
 RETURNS_ITS_ARGUMENTS = frozenset(
     {
@@ -309,8 +313,10 @@ RANK_ARGUMENTS = {
     "torch.distributed.TCPStore": (None, "rank"),
 }
 """Functions that take the number of the rank, with its position and name."""
-SPAWNS = ("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes")
+SPAWNS = {"torch.multiprocessing.spawn": 0, "torch.multiprocessing.start_processes": 0}
 """They call their first argument with the number of the rank before ``args``."""
+PROCESSES = {**SPAWNS, "torch.multiprocessing.Process": 1, "multiprocessing.Process": 1}
+"""What starts processes, with the position of the function that they run."""
 
 ENDS = frozenset({"sys.exit", "builtins.exit", "builtins.quit", "os._exit", "os.abort"})
 """Functions that do not return."""
@@ -332,6 +338,7 @@ def is_pure(name: str) -> bool:
     return name.startswith(_PURE) and (not name.startswith(_NOT_PURE) or name.endswith(".__call__"))
 
 
+@cache
 def is_known(name: str) -> bool:
     """Whether this module tells what a function gives."""
     tables = (ORIGINS, REDUCES, RETURNS_ITS_ARGUMENTS, LOADERS, RANK_ARGUMENTS)
@@ -352,6 +359,10 @@ WRAPPERS = {
     "torch.optim.swa_utils.AveragedModel": "module",
 }
 """Classes that hold their first argument as this attribute, and call it."""
+MADE_BY_ONE_RANK = frozenset(
+    {"torch.utils.tensorboard.SummaryWriter", "tensorboardX.SummaryWriter", "tqdm.tqdm"}
+)
+"""Classes of libraries of which a program mostly makes an object on one rank only."""
 NAMESPACES = frozenset({"argparse.Namespace", "types.SimpleNamespace"})
 """Classes whose objects have what they are given by name as attributes."""
 LOCKS = frozenset({"fcntl.flock", "fcntl.lockf"})

@@ -1,11 +1,8 @@
 """What an attribute of a module, a class or an object is, by the classes of the program and what is stored."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Definition
@@ -19,15 +16,10 @@ class Members(Containers):
 
     def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
         super().__init__(files, called)
-        self._types: dict[Point, frozenset[Referent]] = {}
-        self._owned: dict[ast.Attribute, Iterable[Referent]] = {}
-        self._stored_by_owner: dict[str, Mapping[Referent, list[Point]]] = {}
+        self._owned: dict[ast.Attribute, Iterable[Referent]] = self._answers["owned"]
+        self._stored_by_owner: dict[str, Mapping[Referent, list[Point]]] = self._answers["stored"]
         self._families: dict[Entity, list[Entity]] = {}
         self._derived: defaultdict[Entity, list[Entity]] = defaultdict(list)
-
-    def _caches(self) -> Iterator[dict[Any, Any]]:
-        yield from super()._caches()
-        yield from (self._types, self._owned, self._stored_by_owner, self._contents)
 
     def _of_property(self, member: Point) -> list[Point]:
         """What a property returns; the member itself where it is none."""
@@ -103,10 +95,12 @@ class Members(Containers):
         """The classes of the object whose attribute is assigned, with those that have it for a base."""
         if store in self._owned:
             return self._owned[store]
+        under_way, cuts = bool(self._under_way), self._cuts
         types = self.types(Point(store.value, file))
+        is_whole = not under_way or self._cuts == cuts
         own = [it for it in types if isinstance(it, Entity)]
         owners = {*types, *(base for it in own for base in self.family(it)), *self._subclasses(own)}
-        if Point(store.value, file) in self._types:
+        if is_whole:
             self._owned[store] = owners
         return owners
 

@@ -1,11 +1,8 @@
 """Which object a value is: where it was made, what it names, and of which class it is."""
 
-from __future__ import annotations
-
 import ast
 import builtins
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 from ddpdoctor.program import known
 from ddpdoctor.program.calls import PARTIAL
@@ -17,7 +14,7 @@ from ddpdoctor.program.files import (
     dotted,
     is_static,
 )
-from ddpdoctor.program.index import Entity, Point, Referent, scope_of
+from ddpdoctor.program.index import Entity, Point, Referent, answered_once, scope_of
 from ddpdoctor.program.members import Members
 
 MOST_POINTS = 6000
@@ -27,35 +24,20 @@ MOST_POINTS = 6000
 class Objects(Members):
     """The copies, names and classes of the values of one program."""
 
-    def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
-        super().__init__(files, called)
-        self._copies: dict[Point, list[Point]] = {}
-        self._referents: dict[Point, frozenset[Referent]] = {}
-
-    def _caches(self) -> Iterator[dict[Any, Any]]:
-        yield from super()._caches()
-        yield from (self._copies, self._referents)
-
     # Copies: where an object comes from.
 
+    @answered_once([])
     def copies(self, point: Point) -> list[Point]:
         """The values that are the same object as this one."""
-        if point not in self._copies:
-            if point in self._under_way:
-                self._cuts += 1
-                return []
-            self._under_way.add(point)
-            node = point.node
-            try:
-                copies = (
-                    self._of_definition(point, node)
-                    if isinstance(node, Definition)
-                    else self._same(point, node)
-                )
-            finally:
-                self._under_way.discard(point)
-            self._copies[point] = copies
-        return self._copies[point]
+        node = point.node
+        found = self._of_definition(point, node) if isinstance(node, Definition) else self._same(point, node)
+        # Under which condition a collective changes a variable is not asked: mostly whether there are several ranks.
+        given = [it.node for it in found if isinstance(it.node, Definition) and it.node.how is How.GIVEN]
+        own = {before for it in given for before in it.before} if given and len(found) > 1 else ()
+        if not any(it.node in own for it in found):
+            return found
+        own = {before for it in found if self.is_reduced(it) for before in it.node.before}  # type: ignore[union-attr]
+        return [it for it in found if it.node not in own]
 
     def _of_definition(self, point: Point, definition: Definition) -> list[Point]:
         value = definition.value
@@ -164,20 +146,10 @@ class Objects(Members):
                 break
         return ends
 
+    @answered_once(frozenset())
     def referents(self, point: Point) -> frozenset[Referent]:
         """What an expression names: functions, classes, modules and what libraries have."""
-        if point not in self._referents:
-            key = ("referents", point)
-            if key in self._under_way:
-                self._cuts += 1
-                return frozenset()
-            self._under_way.add(key)
-            try:
-                found = frozenset(it for end in self.ends(point) for it in self._names_of(end))
-            finally:
-                self._under_way.discard(key)
-            self._referents[point] = found
-        return self._referents[point]
+        return frozenset(it for end in self.ends(point) for it in self._names_of(end))
 
     def _names_of(self, end: Point) -> Iterator[Referent]:
         node = end.node
@@ -213,23 +185,12 @@ class Objects(Members):
         module = self._module(file, 0, name) if name.count(".") < 8 else None
         return Entity(module.tree, module) if module else known.canonical(name)
 
+    @answered_once(frozenset(), whole=True)
     def types(self, point: Point) -> frozenset[Referent]:
         """The classes of a value; of what a library's function returned, the function's name."""
-        if point not in self._types:
-            key = ("types", point)
-            if key in self._under_way:
-                self._cuts += 1
-                return frozenset()
-            self._under_way.add(key)
-            cuts = self._cuts
-            try:
-                found = frozenset(it for end in self.ends(point) for it in self._types_of(end))
-            finally:
-                self._under_way.discard(key)
-            if self._under_way and self._cuts != cuts:  # of what is not known to its end
-                return found
-            self._types[point] = found
-        return self._types[point]
+        ends = self.ends(point)
+        texts = ["builtins.str"] if any(_is_text(it.node) for it in ends) else []
+        return frozenset([*(it for end in ends for it in self._types_of(end)), *texts])
 
     def _types_of(self, end: Point) -> Iterator[Referent]:
         node = end.node
@@ -272,6 +233,10 @@ class Objects(Members):
             return None
         first = next(iter((*function.args.posonlyargs, *function.args.args)), None)
         return of_class if first is definition.node and not is_static(function) else None
+
+
+def _is_text(node: object) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _method_of(parameter: Definition, file: File) -> tuple[Function, Entity] | tuple[None, None]:

@@ -1,7 +1,5 @@
 """Loops that do nothing but look for something, and sleep in between."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

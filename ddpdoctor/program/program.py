@@ -29,6 +29,7 @@ from ddpdoctor.program.files import (
 )
 from ddpdoctor.program.flow import Flow
 from ddpdoctor.program.handlers import catching
+from ddpdoctor.program.identity import Identities
 from ddpdoctor.program.index import Entity, Origins, Point, Source, where_of
 from ddpdoctor.program.known import NAMED_BY_CLOCK, Origin, is_module
 from ddpdoctor.program.loops import Loops
@@ -60,6 +61,7 @@ class Program:
         self.script = script
         self.files: Mapping[str, File] = files
         self.flow = Flow(files, called or {})
+        self.identities = Identities(self.flow)
         self._origins: dict[Point, Origins] = {}
 
     @staticmethod

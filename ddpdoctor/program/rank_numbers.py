@@ -1,7 +1,5 @@
 """Which values are the number of the rank: what the program gives to torch as such, or torch to the program."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -25,16 +23,16 @@ class RankNumbers(Objects):
         parameters = function.args.args if isinstance(function, FUNCTIONS) else []
         if not parameters or parameters[0] is not definition.node:
             return False
-        return self.is_spawned(function, file)  # type: ignore[arg-type]
+        return self.is_spawned(function, file, known.SPAWNS)  # type: ignore[arg-type]
 
-    def is_spawned(self, function: Function, file: File) -> bool:
-        """Whether torch starts processes with a function."""
-        spawning = [it for name in known.SPAWNS for it in self._calls_of[name.rpartition(".")[2]]]
+    def is_spawned(self, function: Function, file: File, by: Mapping[str, int] = known.PROCESSES) -> bool:
+        """Whether the program starts processes with a function."""
         return any(
-            call.args
-            and any(it in known.SPAWNS for it in self.referents(Point(call.func, where)))
-            and Entity(function, file) in self.referents(Point(call.args[0], where))
-            for call, where in spawning
+            Entity(function, file) in self.referents(Point(given, where))
+            for name, position in by.items()
+            for call, where in self._calls_of[name.rpartition(".")[2]]
+            if (given := argument(call, position, "target"))
+            and name in self.referents(Point(call.func, where))
         )
 
     def rank_ends(self) -> set[object]:

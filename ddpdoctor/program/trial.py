@@ -1,7 +1,5 @@
 """What an expression is where some of the values that it comes from are tried with numbers."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +10,7 @@ from ddpdoctor.program.chains import Definition, How
 from ddpdoctor.program.conditions import Condition
 from ddpdoctor.program.expressions import Expression, Undecided
 from ddpdoctor.program.index import Point, where_of
+from ddpdoctor.program.known import MADE_BY_ONE_RANK
 
 _MOST_STEPS = 40
 _CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
@@ -28,6 +27,7 @@ class Trial:
         self.known = known
         self._values: dict[Point, tuple[Any, bool] | None] = {}
         """By value, with whether it is a constant; None of one that is under way, or that nothing follows for."""
+        self._under_way: set[Point] = set()
 
     def value(self, expression: Expression, steps: int = 0) -> Any:
         """What an expression is.
@@ -42,6 +42,8 @@ class Trial:
     def _of_part(self, part: Expression, steps: int) -> Any:
         if part.is_call and not part.called.isdisjoint(_CONVERTS) and len(part.arguments) == 1:
             return self.value(part.arguments[0], steps)
+        if isinstance(part.node, ast.Call) and _is_made(part, part.node):
+            return part.node  # which is not None, and true
         return self._of_point(part, part.point, steps)[0]
 
     def _of_point(self, part: Expression, point: Point, steps: int) -> tuple[Any, bool]:
@@ -49,8 +51,10 @@ class Trial:
         it is a constant."""
         if point not in self._values:
             self._values[point] = None
+            self._under_way.add(point)
             with suppress(Undecided):
                 self._values[point] = self._find(part, point, steps)
+            self._under_way.discard(point)
         if (found := self._values[point]) is None:
             raise Undecided
         return found
@@ -63,9 +67,13 @@ class Trial:
             return tried, False
         if steps > _MOST_STEPS or (isinstance(node, Definition) and node.how is How.CHANGED):
             raise Undecided
-        copies = self._that_hold(part, part.program.flow.copies(point), steps)
+        copies = part.program.flow.copies(point)
+        if isinstance(node, Definition) and node.how is How.GIVEN:  # in a loop: it is what it was before that
+            copies = [it for it in copies if it not in self._under_way]
+        copies = self._that_hold(part, copies, steps)
         found = [self._of_copy(part, it, steps + 1) for it in copies]
-        others = [value for value, constant in found if not constant] or [value for value, _ in found]
+        is_object = any(isinstance(value, ast.AST) for value, _ in found)  # beside which None counts
+        others = [value for value, constant in found if is_object or not constant] or [it for it, _ in found]
         if not others or any(it != others[0] for it in others):
             raise Undecided
         return others[0], all(constant for _, constant in found)
@@ -96,3 +104,11 @@ class Trial:
         if not isinstance(copy.node, ast.expr) or isinstance(copy.node, ast.Constant):
             return self._of_point(part, copy, steps)
         return self.value(Expression(part.program, copy.file, copy.node, copy.context), steps), False
+
+
+def _is_made(part: Expression, call: ast.Call) -> bool:
+    """Whether a call makes an object of a class."""
+    of = part.program.flow.referents(part.inner(call.func).point)
+    return bool(of) and all(
+        it in MADE_BY_ONE_RANK if isinstance(it, str) else isinstance(it.node, ast.ClassDef) for it in of
+    )

@@ -5,13 +5,10 @@ are found along copies alone; a PART is an operand or an argument; a CHOICE is t
 several definitions holds. Inside a function that was entered through a call, a parameter is what that call gives.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Definition, How
@@ -26,7 +23,7 @@ from ddpdoctor.program.files import (
     own_nodes,
     returns_its_object,
 )
-from ddpdoctor.program.index import Entity, Leaf, Made, Point
+from ddpdoctor.program.index import Entity, Leaf, Made, Point, answered_once
 from ddpdoctor.program.known import Origin
 from ddpdoctor.program.rank_numbers import RankNumbers
 from ddpdoctor.recorder import launchers
@@ -41,7 +38,6 @@ class Values(RankNumbers):
 
     def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
         super().__init__(files, called)
-        self._made: dict[Point, Made] = {}
         self._compared: set[ast.Compare] = set()
 
     @abstractmethod
@@ -50,19 +46,11 @@ class Values(RankNumbers):
     ) -> dict[Leaf, list[Point]]:
         """Where a value comes from, and for each the way from there to it."""
 
-    def _caches(self) -> Iterator[dict[Any, Any]]:
-        yield from super()._caches()
-        yield self._made
-
+    @answered_once(Made([], [Leaf(Origin.UNKNOWN, "what it is made of itself")]))
     def made_of(self, point: Point) -> Made:
         """What a value is made of: its copies, parts and conditions, and where it begins."""
-        if point not in self._made:
-            node = point.node
-            made = (
-                self._defined_by(point, node) if isinstance(node, Definition) else self._computed(point, node)
-            )
-            self._made[point] = made
-        return self._made[point]
+        node = point.node
+        return self._defined_by(point, node) if isinstance(node, Definition) else self._computed(point, node)
 
     def _defined_by(self, point: Point, definition: Definition) -> Made:
         if definition.how is How.PARAMETER:
@@ -105,7 +93,7 @@ class Values(RankNumbers):
         """What a variable holds after a call that was given it."""
         call = definition.value
         assert isinstance(call, ast.Call)
-        before = Made([*self.copies(point)])
+        before = Made(found := [*self.copies(point)], [] if found else [Leaf(Origin.UNKNOWN, definition.key)])
         at_call = point.at(call)
         for referent in self.called(at_call):
             if isinstance(referent, str):
@@ -117,7 +105,7 @@ class Values(RankNumbers):
                     [], [Leaf(Origin.REDUCED, referent if isinstance(referent, str) else name_called(call))]
                 )
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if definition.node is owner and _changes(call):
+        if definition.node is owner and (_changes(call) or name_called(call) == "manual_seed"):
             before.parts += [point.at(it) for it in arguments(call)]
         return before
 
@@ -171,9 +159,18 @@ class Values(RankNumbers):
                 inner = self._iterated(end, node.args[path[0]], path[1:])
                 made.parts += inner.parts
                 made.leaves += inner.leaves
+            elif path[:1] == (0,) and self._has_constant_keys(end):
+                made.leaves.append(Leaf(Origin.EQUAL, "items"))
             else:
                 made.parts.append(end)
         return made
+
+    def _has_constant_keys(self, items: Point) -> bool:
+        """Whether it is what ``items()`` gives of a dictionary that is written down with its keys."""
+        match items.node:
+            case ast.Call(func=ast.Attribute(attr="items", value=held)):
+                return any(key is not None for key, _ in self.contents(items.at(held)))
+        return False
 
     def _library_names(self, point: Point, call: ast.Call) -> set[str]:
         return {it for it in self.called(point) if isinstance(it, str)}
@@ -304,12 +301,18 @@ class Values(RankNumbers):
             return Made([*copies, *whole, *self._choices(point, node)])
         return Made([point.at(node.value), point.at(node.slice)])
 
+    def is_reduced(self, point: Point) -> bool:
+        """Whether it is a variable, or a container, that a collective was given."""
+        node = point.node
+        if not isinstance(node, Definition) or node.how is not How.GIVEN:
+            return False
+        return any(it.origin is Origin.REDUCED for it in self.made_of(point).leaves)
+
     def _is_reduced_container(self, point: Point) -> bool:
         """Whether a collective wrote into a list since it was made."""
         waiting, visited = [point], {point}
         for now in waiting:  # which grows
-            node = now.node
-            if isinstance(node, Definition) and node.how is How.GIVEN and self.made_of(now).leaves:
+            if self.is_reduced(now):
                 return True
             copies = [it for it in dict.fromkeys(self.copies(now)) if it not in visited]
             waiting += copies
@@ -341,7 +344,9 @@ class Values(RankNumbers):
         elif origin is Origin.CLOCK and any(not isinstance(it, ast.Constant) for it in node.args):
             made.parts += [point.at(it) for it in node.args]
         elif origin is not None:
-            made.leaves.append(Leaf(origin, name))
+            generator = argument(node, None, "generator") if origin is Origin.RANDOM else None
+            made.parts += [point.at(generator)] if generator is not None else []
+            made.leaves += [Leaf(origin, name)] if generator is None else []
         elif name in known.REDUCES or name in known.KINDS:
             made.leaves.append(Leaf(Origin.EQUAL, name))
         elif name in known.LOADERS:

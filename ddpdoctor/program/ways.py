@@ -1,7 +1,5 @@
 """The ways by which a program comes to a line: the calls that lead there, and the conditions in front of it."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +12,7 @@ from ddpdoctor.program.conditions import Condition
 from ddpdoctor.program.expressions import Expression
 from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File
 from ddpdoctor.program.index import Context, Entity, Point
-from ddpdoctor.program.known import Origin
+from ddpdoctor.program.known import SPAWNS, Origin
 from ddpdoctor.program.program import Program
 
 _MOST = 20
@@ -59,8 +57,8 @@ def _ways(program: Program, file: File, node: ast.expr, inner: tuple[_Frame, ...
         frames = (*frames, *inside[:1])
     visited = {at.function_at(it.lineno) for at, it in frames}
     calls = [(call, at) for call, at in program.calls_of(scope) if at.function_at(call.lineno) not in visited]
-    if not calls:
-        yield _way(program, frames, plain and program.flow.is_spawned(scope, file))
+    if (spawned := program.flow.is_spawned(scope, file, SPAWNS)) or not calls:
+        yield _way(program, frames, plain and spawned)
     for call, at in calls:
         for way in _ways(program, at, call, frames):
             yield way if plain else replace(way, complete=False)

@@ -4,8 +4,6 @@ A rank that ends a loop, or leaves, takes no part in any later collective. It ma
 does the same at the same point of the program: where that is not certain, the script runs on.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

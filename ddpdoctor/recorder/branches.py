@@ -3,10 +3,7 @@
 From the code and not from the source: that may have changed since, and to parse it can print warnings.
 """
 
-from __future__ import annotations
-
 import dis
-import sys
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -196,7 +193,3 @@ def _plain(torch: Any, value: Any) -> Any:
             number = value.detach().item()
         return _NONE if isinstance(number, complex) else number
     return _NONE
-
-
-if sys.version_info >= (3, 14):
-    _LOADS += ("LOAD_FAST_BORROW",)

@@ -4,8 +4,6 @@ On the CPU a checksum of the memory as it lies; elsewhere integer arithmetic on 
 synchronisation for all tensors. No random number is drawn and nothing is seen by autograd or by torch's modes.
 """
 
-from __future__ import annotations
-
 import ctypes
 import zlib
 from collections import UserDict

@@ -6,8 +6,6 @@ whatever its script hears from a tracking server meanwhile. What ``extractall`` 
 too, since many scripts then remove the archive.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

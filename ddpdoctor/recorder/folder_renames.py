@@ -4,8 +4,6 @@ Overlayfs answers EXDEV there, which a script would see only in a check. What ``
 is copied, and removed.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

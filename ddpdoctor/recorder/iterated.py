@@ -52,6 +52,8 @@ class OpenPass:
 
     given_at, given_backwards = 0.0, 0
     """When it gave its last batch, and how many backwards there were."""
+    told = -1
+    """Batches that were taken when that was last told in the background; -1 before anything was told of it."""
     tested = False
     """Whether a forward without autograd, and no backward, came between that and a batch of another pass."""
 

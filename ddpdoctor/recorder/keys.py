@@ -1,7 +1,5 @@
 """Names of parameters that mean the same on every rank."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections import Counter

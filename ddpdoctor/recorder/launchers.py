@@ -71,6 +71,12 @@ class Launcher:
     """That line of the end."""
     ended: tuple[str, ...] = ()
     """The end of a process, told in one line."""
+    over_memory: str = ""
+    """How it says that it ended a job or a task because of its memory."""
+    task_out_of_memory: str = ""
+    """How it says that the kernel's out-of-memory killer ended a task."""
+    over_time: str = ""
+    """How it says that it ended a job at its time limit, or for another job."""
     not_started: tuple[str, ...] = ()
     """How it says that it could not start a job."""
     start_fix: str = "run the command of that line by hand, in the same shell, container or allocation"
@@ -132,7 +138,7 @@ LAUNCHERS = (
         r"|^MPI_ABORT was invoked on rank (?P<rank_2>\d+)",
         how=r"^\s*Exit code:\s+(?P<code>\d+)$|^signal (?P<signal>\d+) \(|^with errorcode (?P<code_1>\d+)\.",
         ended=(r"(?:process rank (?P<rank>\d+) with PID .{1,200}?)?exited on signal (?P<signal>\d+)",),
-        not_started=(r"There are not enough slots available in the system.*",),
+        not_started=(r"There are not enough slots available in the system.*|(?:ORTE|PRTE) was unable to.*",),
     ),
     Launcher(
         "mpiexec",  # Hydra, of MPICH and Intel MPI
@@ -164,6 +170,9 @@ LAUNCHERS = (
             r"srun: error: (?P<host>\S+): tasks? (?P<tasks>[\d,-]+): "
             rf"(?:Exited with exit code (?P<code>\d+)|(?P<name>{_NAMED}))",
         ),
+        over_memory=r"slurmstepd(?:-\S+)?: .{0,80}exceeded (?:\w+ )?memory limit",
+        task_out_of_memory=r"task \d+: Out Of Memory",
+        over_time=r"DUE TO (?:TIME LIMIT|PREEMPTION)",
         not_started=(
             r"execve\(\): .{1,200}: (?:No such file or directory|Permission denied)",
             r"^srun: (?:fatal|error): (?:Unable to (?:create|allocate|confirm)|Task launch|Application launch failed"

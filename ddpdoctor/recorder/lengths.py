@@ -3,8 +3,6 @@
 ``__len__``, a property or ``__getattr__`` of the script's may ask a server, and would be called once more.
 """
 
-from __future__ import annotations
-
 import builtins
 import dis
 import inspect

@@ -14,7 +14,7 @@ from typing import Any
 
 from .after_import import around_imports
 from .events.process import RETURNED
-from .patch import guarded, has_compiled, hide_from_compiler
+from .patch import guarded, has_compiled, hide_from_compiler, hook
 from .patches.lines import MOST_ENTRIES, Entered, Lines
 from .sites import FUNCTION, TRACERS, is_traced_now
 
@@ -37,11 +37,10 @@ _TOOLS = (4, 3)
 class LineTrace:
     """The trace function of a process."""
 
-    most_steps = 512
-    """Each takes a millisecond longer with 100 modules."""
-
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
+        # Each takes up to four milliseconds longer.
+        self.most_steps = 8 if lines.session.options.watched else 512
         self._on = [False]
         """Whether lines are noticed at all; a list, as a trace function reads it fastest."""
         self._news = -1
@@ -53,6 +52,10 @@ class LineTrace:
         self._hide(self._trace)
         self._is_standing_aside = False
         around_imports(self._is_set, self._let_import)
+        self._is_updating = False
+        torch, optim = lines.session.torch, sys.modules["torch.optim.optimizer"]
+        lines.session.on_undo(optim.register_optimizer_step_pre_hook(hook(torch, self._let_update)).remove)
+        lines.session.on_undo(optim.register_optimizer_step_post_hook(hook(torch, self._end_update)).remove)
 
     def _hide(self, function: Any) -> None:
         if function.__code__ not in TRACERS:
@@ -73,6 +76,7 @@ class LineTrace:
         if _gettrace() not in (None, self._trace) or has_compiled():
             self._stand_aside()
             return
+        self._end_update(has_gap=True)
         self._on[0], self._since, self._news = True, time.monotonic(), -1
         for frame in self._lines.own_frames():
             if frame.f_trace is None:
@@ -96,6 +100,29 @@ class LineTrace:
             return None
         sys.settrace(None)
         return self._set_again
+
+    def _let_update(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """Take it away while torch alone updates weights, which is a hundred lines for each of them."""
+        self._end_update(has_gap=True)
+        if not self._is_set() or len(args) > 1 or kwargs:  # a closure is the script's
+            return
+        optim: Any = sys.modules["torch.optim.optimizer"]
+        hooks = [optim._global_optimizer_pre_hooks, optim._global_optimizer_post_hooks]
+        hooks += [optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks]
+        codes = [getattr(each, "__code__", None) for several in hooks for each in several.values()]
+        modules = [sys.modules.get(kind.__module__) for kind in type(optimizer).__mro__[:-1]]
+        files = [getattr(it, "co_filename", getattr(it, "__file__", None)) or "" for it in codes + modules]
+        if all(map(self._lines.is_foreign, files)):
+            self._is_updating = True
+            sys.settrace(None)
+
+    def _end_update(self, *_: Any, has_gap: bool = False) -> None:
+        """Set it again; an update that ended by an exception left lines behind it unnoticed."""
+        if self._is_updating:
+            self._is_updating = False
+            self._set_again()
+            if has_gap:
+                self._lines.has_gap()
 
     def _set_again(self) -> None:
         if self._on[0] and _gettrace() is None:

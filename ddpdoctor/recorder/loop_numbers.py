@@ -16,7 +16,7 @@ from .events.schema import Event
 from .patch import guarded
 from .session import Session
 from .sites import variables_of
-from .training import TrainingPart, is_digested
+from .training import TrainingPart
 from .where import Where
 
 _MOST_FRAMES = 64
@@ -53,7 +53,7 @@ class Watched(TrainingPart):
     def look(self) -> None:
         training = self.training
         now = len(training.wrappers), training.number
-        if now == self._looked or not is_digested(training.number) or sys.gettrace() is not None:
+        if now == self._looked or not training.is_digested or sys.gettrace() is not None:
             return
         self._looked = now
         for frame in self.session.sites.own_frames(sys._getframe(1), _MOST_FRAMES):
@@ -89,7 +89,7 @@ class Watched(TrainingPart):
 
     def _is_at_hand(self, tensor: Any) -> bool:
         """Whether it can be read without waiting for a device."""
-        near = tensor.device.type == "cpu" or bool(self.session.options.rehearse)
+        near = tensor.device.type == "cpu" or self.session.options.rehearse
         return near and is_plain(self.torch, tensor) and not tensor.is_complex()
 
     def _number(self, value: Any) -> float | None:

@@ -1,7 +1,5 @@
 """What drives an iterator: a ``for`` statement, which takes an early end as its own, or something that may not."""
 
-from __future__ import annotations
-
 import dis
 import gc
 import inspect

@@ -1,7 +1,5 @@
 """The operations of torch.distributed: one row each, which the recorder and everybody else read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 

@@ -27,8 +27,8 @@ class RecorderOptions:
     """Whether nothing is cut short."""
     time_limit: float = 0.0
     """Seconds of training after which a run is ended at a training step, in place of those that the budget gives."""
-    rehearse: int = 0
-    """Simulated hosts of a rehearsal; 0 where devices are real."""
+    rehearse: bool = False
+    """Whether GPUs and NCCL are simulated on the CPU."""
     world_size: int = 0
     """Ranks of the job that the script is to see, of which only some are processes; 0 where all are."""
     ranks: str = ""
@@ -37,6 +37,8 @@ class RecorderOptions:
     """Ranks on this host; 0 where only they themselves know."""
     record: str = ""
     """The folder of records."""
+    watched: bool = False
+    """Whether the run may take days, in which all of the recorder is to take no more than a hundredth of the time."""
 
     def to_environment(self) -> dict[str, str]:
         """The variables that carry these options, also those that have their default: one run may start another."""

@@ -31,10 +31,8 @@ LIMITED = "limited"
 """What the session shares under this name: after how many batches a framework leaves a pass because we told it to."""
 WITHOUT_GRAD = "without grad"
 """What the session shares under this name: when a forward without autograd ended last."""
-_CHECKED = 32
-"""Batches at the beginning of a pass whose content and indices are looked at."""
 _CHECKED_LATER = 4
-"""The same in passes after the third."""
+"""Batches at the beginning of a pass after the third whose content and indices are looked at."""
 _ROWS = 64
 """Samples at the beginning of a loader's first pass that are looked at one by one."""
 _MOST_SAMPLERS = 500
@@ -169,8 +167,9 @@ class Passes:
         self.drain()
         now.number, now.loader.passes = now.loader.passes, now.loader.passes + 1
         now.id, self._begun = self._begun, self._begun + 1
-        looked_at = is_looked_at(now.number)
-        now.looked_at = _CHECKED if now.number < 3 else _CHECKED_LATER if looked_at else 0
+        looked_at = now.number < 8 or now.number & (now.number - 1) == 0  # then one in each doubling
+        most = self.draws.training.sampling.early
+        now.looked_at = most if now.number < 3 else _CHECKED_LATER if looked_at else 0
         now.steps, now.backwards = self.session.steps, self.session.backwards
         now.clock, now.length.began = self.agreement.clock(), time.monotonic()
         self.open[now.id] = now
@@ -187,11 +186,9 @@ class Passes:
             indices=self._store(now) if now.foreseen else None,
             batches=now.batches,
         )
-        self.session.event(now.event)
-        self._tell_workers(now, iterator)
-
-    def _tell_workers(self, now: OpenPass, iterator: Any) -> None:
         pids = [worker.pid for worker in getattr(iterator, "_workers", ())]
+        if looked_at or pids:
+            self._tell_begun(now, now.event)
         if pids and pids != now.loader.workers:
             now.loader.workers = pids
             self.session.event(WorkersStarted(now.id, tuple(pids)))
@@ -256,16 +253,8 @@ class Passes:
         """The loop asks for a batch: the steps since the last one were of this pass, unless that was for a test."""
         steps = now.until if now.tested and now.until is not None else self.session.steps
         if now.taken and steps > now.given:
-            first, now.trained = not now.trained, now.trained + steps - now.given
+            now.trained += steps - now.given
             now.given = steps
-            if first:
-                self._tell_first_steps(now)
-
-    @guarded
-    def _tell_first_steps(self, now: OpenPass) -> None:
-        if now.event is not None:
-            now.event.steps = now.trained
-            self.session.event(now.event)
 
     def took(self, now: OpenPass, waited: float, batch: Any, idle: float | None) -> None:
         """The loop was given a batch, after so many seconds.
@@ -284,7 +273,7 @@ class Passes:
         if idle is not None:
             self.draws.training.spend("data", waited, idle)
         now.taken = taken = now.taken + 1
-        if taken <= now.looked_at or taken & (taken - 1) == 0:
+        if taken <= now.looked_at:
             self._tell_batch(now, batch)
         if self.draws.training.quiet:
             self.draws.forget()
@@ -302,15 +291,12 @@ class Passes:
 
     @guarded
     def _tell_batch(self, now: OpenPass, batch: Any) -> None:
-        if now.taken <= now.looked_at:
-            torch = self.session.torch
-            rows = fingerprints_of_rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
-            now.rows += len(rows)
-            content, drew = fingerprint(batch, torch), self.session.shared.pop(LOADED, None)
-            length = length_of(batch, torch)
-            self.session.event(Batch(now.id, now.taken, content, tuple(rows), drew, length))
-        else:
-            self.session.event(Batch(now.id, now.taken))
+        torch = self.session.torch
+        rows = fingerprints_of_rows(batch, torch, _ROWS - now.rows) if now.number == 0 else []
+        now.rows += len(rows)
+        content, drew = fingerprint(batch, torch), self.session.shared.pop(LOADED, None)
+        length = length_of(batch, torch)
+        self.session.event(Batch(now.id, now.taken, content, tuple(rows), drew, length))
 
     @guarded
     def finish(self, now: OpenPass, *, cut: bool = False) -> None:
@@ -318,6 +304,27 @@ class Passes:
         now.cut = cut
         now.loader.cut += cut
         self._tell_end(now, "shortened" if cut else "exhausted")
+
+    @guarded
+    def tell(self, grown: int = 2) -> None:
+        """Write down how far passes have come, in the background: where that is so many times what was told."""
+        self.drain()
+        for now in list(self.open.values()):
+            if now.event is None or now.pid != os.getpid():
+                continue
+            if now.told < 0 or (now.trained and not now.event.steps):
+                self._tell_begun(now, now.event)
+            if now.taken > max(now.looked_at, grown * now.told):
+                now.told = now.taken
+                self.session.event(Batch(now.id, now.told))
+
+    def _tell_begun(self, now: OpenPass, event: LoaderPass) -> None:
+        now.told = max(now.told, 0)
+        if not now.ended:
+            event.steps = now.trained
+        self.session.event(event)
+        if now.ended:  # meanwhile, in the thread that trains, which may have written that before
+            self.session.event(event)
 
     @guarded
     def drain(self) -> None:
@@ -346,11 +353,6 @@ class Passes:
         rest = (ended if now.until is None else now.until) - now.given if now.taken else 0
         event.steps = now.trained + max(0, rest)
         self.session.event(event)
-
-
-def is_looked_at(number: int) -> bool:
-    """Of the passes over a loader: the first, and then one in each doubling of their number."""
-    return number < 8 or number & (number - 1) == 0
 
 
 def _batch_size(loader: Any) -> int | None:

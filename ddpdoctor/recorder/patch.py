@@ -33,6 +33,8 @@ _reported: set[str] = set()
 _ABSENT: Any = object()
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _REHEARSE = os.path.join(_OURS, "rehearse") + os.sep
+_PASSED_OVER = " (importlib._bootstrap)"
+"""Part of the file names of frames that Python passes over for a warning about the caller's line."""
 _OF_THE_SCRIPT = ("", "plain", "refuse")
 """Functions of the rehearsal that call what the script called, or raise what it would get on GPUs."""
 
@@ -93,7 +95,7 @@ def watch(
     """
     hide_from_compiler(torch, before, everything=True)
     hide_from_compiler(torch, after, everything=True)
-    hide_from_compiler(torch, brief)
+    hide_from_compiler(torch, unwarned(brief))
     return functools.partial(_looking_on, torch, before, after, brief)
 
 
@@ -155,6 +157,7 @@ def after_call(look: Callable[[Any, Args, Kwargs], object]) -> Make:
 
 def around(call: Callable[..., Any]) -> Make:
     """Make a patch that does something else: ``call`` gets the original, and the arguments of each call of it."""
+    unwarned(call)
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -168,6 +171,21 @@ def around(call: Callable[..., Any]) -> Make:
         return replacement
 
     return make
+
+
+def unwarned(function: Callable[..., Any]) -> Any:
+    """The function; what it calls may warn about its caller's line, which is then the script's."""
+    inner: Any = getattr(function, "func", function)  # of a partial
+    inner = getattr(inner, "__func__", inner)
+    if (code := getattr(inner, "__code__", None)) is not None:
+        inner.__code__ = _passed_over(code)
+    return function
+
+
+@functools.cache
+def _passed_over(code: CodeType) -> CodeType:
+    file = code.co_filename
+    return code if file.endswith(_PASSED_OVER) else code.replace(co_filename=f"{file}{_PASSED_OVER}")
 
 
 def hook(torch: Any, function: Callable[..., object]) -> Callable[..., None]:

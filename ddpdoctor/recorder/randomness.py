@@ -15,7 +15,7 @@ from .digest import is_captured
 from .events.training import Drawn, DrawnBetween, Draws
 from .patch import guarded
 from .session import Session
-from .training import TrainingPart, is_digested, is_sampled
+from .training import TrainingPart
 from .where import Where
 
 _Places: TypeAlias = dict[str, tuple[str, str, int]]
@@ -179,8 +179,7 @@ class StepDraws(TrainingPart):
     @guarded
     def begin(self) -> None:
         """The loop was given a batch: what is drawn from now on is for the training step."""
-        number = self.training.number
-        wanted = self.session.detailed and is_digested(number) and is_sampled(number)
+        wanted = self.session.detailed and self.training.is_digested
         self._updated = None
         self._since = places(self.torch, _STEP) if wanted else None
 

@@ -16,7 +16,7 @@ from .events.process import Device, Note, Start
 from .events.schema import SCHEMA, Event, encode
 from .launchers import LAUNCHER_VARIABLES
 from .options import RecorderOptions
-from .patch import Make, Replaced, guarded, hide_from_compiler, hide_package, nothing, on_fault
+from .patch import Make, Replaced, guarded, hide_from_compiler, hide_package, nothing, on_fault, unwarned
 from .sites import Sites
 from .where import Site
 from .writer import Writer
@@ -51,14 +51,15 @@ class Session:
         """Seconds spent waiting for batches so far."""
         self.thread: int | None = None
         """The thread that trains, by its identifier; None where none has been seen to. Ray has one beside the main."""
+        self.forks = 0
+        """Processes that were forked so far."""
         self.in_worker = False
         """Whether this process is a forked child, as DataLoader workers are, and has not joined a group itself."""
         self.shared: dict[str, Any] = {}
         """What several patches of one area know together, by the area's name."""
         self.when_opened: list[Callable[[], object]] = []
-        """Called where a training step begins that is not the first."""
-        self.when_quiet_step_begins: list[Callable[[], object]] = []
-        """Called at the update before one that is counted only."""
+        """Called where a training step begins that is not the first; in a run that may be cut also at the update
+        before one that is counted only."""
         self.before_destroy: list[Callable[[], object]] = []
         """Called, guarded, before the default process group is destroyed."""
         self.before_end: list[Callable[[str], object]] = []
@@ -81,7 +82,7 @@ class Session:
         on_fault(self.note)
         hide_from_compiler(self.torch, nothing, everything=True)
         self._begin_record(environ)
-        os.register_at_fork(after_in_child=self._in_child)
+        os.register_at_fork(before=self._before_fork, after_in_child=self._in_child)
         if self.options.rehearse:
             self._rehearse()  # first, so that what is watched is what the script calls
         from . import patches
@@ -116,12 +117,15 @@ class Session:
     def _rehearse(self) -> None:
         from .rehearse import install
 
-        self.on_undo(install(self._tell_of_device, hosts=self.options.rehearse))
+        self.on_undo(install(self._tell_of_device))
 
     def _tell_of_device(self, event: Device | Note) -> None:
         if isinstance(event, Device):
             event.at = self.here()
         self.event(event)
+
+    def _before_fork(self) -> None:
+        self.forks += 1
 
     def _in_child(self) -> None:
         self.writer.after_fork()
@@ -140,7 +144,7 @@ class Session:
         if self.sites.fresh:
             fresh, self.sites.fresh = self.sites.fresh, []
             for site in fresh:
-                self.writer.write(encode(site, written), now=now)
+                self.writer.write(encode(site, written), now=True)  # last words name some, too
         self.writer.write(encode(event, written), now=now)
 
     def here(self, handed_on: Sequence[object] = ()) -> Site | None:
@@ -161,7 +165,7 @@ class Session:
         if original is None or hasattr(original, MARK):
             return
         replacement = make(original)
-        hide_from_compiler(self.torch, replacement)
+        hide_from_compiler(self.torch, unwarned(replacement))
         setattr(replacement, MARK, True)
         self._replaced.set(owner, name, replacement)
 

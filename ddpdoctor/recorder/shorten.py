@@ -5,8 +5,6 @@ batches, and the first to ask answers for all: agreement.py. A pass ends early o
 end of its data, on all ranks after the same batch, or on none.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys
@@ -190,7 +188,7 @@ class Ending(TrainingPart):
 
     @guarded
     def _end(self) -> None:
-        self.passes.drain()
+        self.passes.tell(grown=1)
         if self._hook is not None:
             self._hook.remove()
         meeting, self.meeting, self._hook = self.meeting, None, None

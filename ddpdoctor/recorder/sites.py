@@ -3,8 +3,6 @@
 A script may be in an installed package itself: ``torchrun -m package.train``, or a command that pip made.
 """
 
-from __future__ import annotations
-
 import glob
 import inspect
 import os
@@ -182,14 +180,11 @@ class Sites:
         frame: FrameType | None = sys._getframe(1)
         module = ""
         while frame is not None and self.is_foreign(frame.f_code.co_filename):
-            if self._is_installed(frame.f_code.co_filename):
+            file = frame.f_code.co_filename
+            if not file.startswith(self._torch_and_here) and any(part in file for part in _FOREIGN_PARTS):
                 module = str(frame.f_globals.get("__name__", ""))
             frame = frame.f_back
         return module
-
-    def _is_installed(self, file: str) -> bool:
-        """Whether code in this file belongs to a package beside torch and this one."""
-        return not file.startswith(self._torch_and_here) and any(part in file for part in _FOREIGN_PARTS)
 
     def site(self, code: CodeType, line: int, instruction: int) -> Site:
         """A place, the same one for the same instruction each time."""

@@ -17,16 +17,11 @@ from .events import training as events
 from .events.training import Buffers, DetailedStep, Progress
 from .keys import Keys
 from .patch import own_time
+from .sampling import CHECKED, WATCHED
 from .session import Part, Session
 from .waiting import Waits
 from .where import Where
 
-IN_FULL = 32
-"""Training steps that are written down in full from the start."""
-_LONG = 256
-"""Training steps after which fewer of them are: a step in a hundred at most."""
-_DIGESTED = 16
-"""Training steps with digests from the start, where the model is small."""
 _MOST_FIRSTS = 8
 """Optimizers and wrappers whose first steps are written down in full."""
 _PROGRESS_SECONDS = 1.0
@@ -59,8 +54,6 @@ class Wrapper:
     """The iteration that DDP last kept count of unused parameters in, as far as was written down."""
     event: events.Wrapper | None = None
     """What was written down of it."""
-    modules: int = 0
-    """How many it had when they were last looked at."""
     trained: int = 0
     """Its forwards of training that were looked at."""
     eval_at: Where | None = None
@@ -74,20 +67,21 @@ class Training(Part):
 
     wants_loss = False
     """Whether the loss of the next backward is to be looked at."""
+    constructed = 0
+    """Wrappers whose construction began."""
+    joined = 0
+    """Contexts of Join that are open."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.keys, self.loss = Keys(session.torch), LatestLoss(session.torch)
+        self.sampling = WATCHED if session.options.watched else CHECKED
         self.wrappers: list[Wrapper] = []
         self.backwards = 0
         """Backwards of this training step."""
         self.in_backward = 0
         self.busy = 0
         """Forwards of wrappers, or around them, and backwards that are under way."""
-        self.constructed = 0
-        """Wrappers whose construction began."""
-        self.joined = 0
-        """Contexts of Join that are open."""
         self.updated = False
         """Whether an optimizer has stepped and no new training step has begun."""
         self.when_looking: list[Callable[..., object]] = []
@@ -163,7 +157,12 @@ class Training(Part):
     @property
     def is_early(self) -> bool:
         """Whether this is one of the first training steps, which are all written down in full."""
-        return self.number < IN_FULL
+        return self.number < self.sampling.early
+
+    @property
+    def is_digested(self) -> bool:
+        """Whether this training step has digests, random streams and layers, too."""
+        return self.sampling.is_digested(self.number)
 
     def begin_anew(self) -> None:
         """Something new is trained: look at its first steps."""
@@ -178,7 +177,7 @@ class Training(Part):
         self.backwards = 0
         self.gathered.clear()
         self.exchanged.clear()
-        detailed = is_detailed(self.number) and not is_captured(self.torch)
+        detailed = self.sampling.is_detailed(self.number) and not is_captured(self.torch)
         if detailed and not self.session.detailed:
             self.session.event(DetailedStep(self.session.steps))
         self.session.detailed = detailed
@@ -228,8 +227,8 @@ class Training(Part):
             totals["total"] += now - self._updated_at
         self._updated_at = now
         self._until = totals.copy()
-        self.quiet = not self.session.detailed and not is_detailed(self.number)
-        self._wakes = self._first + next_detailed(self.number) if self.quiet else 0
+        self.quiet = not self.session.detailed and not self.sampling.is_detailed(self.number)
+        self._wakes = self._first + self.sampling.next_detailed(self.number) if self.quiet else 0
         own_time.thread = 0 if self.quiet else threading.get_ident()
         if self.quiet:
             self._begin_quietly()
@@ -240,8 +239,9 @@ class Training(Part):
         return self.session.steps - 1, phases
 
     def _begin_quietly(self) -> None:
-        for listener in self.session.when_quiet_step_begins:
-            listener()
+        if not self.session.options.full:
+            for opened in self.session.when_opened:
+                opened()
 
     def spend(self, phase: str, seconds: float, idle: float) -> None:
         """Add to the time of a phase, without what it waited for other ranks and for a CPU, and without ours.
@@ -316,31 +316,6 @@ class DigestBudget:
         self._left -= size
         self._taken += 1
         return True
-
-
-def is_detailed(step: int) -> bool:
-    """The first training steps, then eight in each doubling of their number, and in a long run four."""
-    return step < IN_FULL or step % _every(step) == 0
-
-
-def next_detailed(step: int) -> int:
-    """The first training step from this one on that is detailed."""
-    return step if is_detailed(step) else step - step % _every(step) + _every(step)
-
-
-def _every(step: int) -> int:
-    """How many training steps lie between those that are detailed, from ``IN_FULL`` on."""
-    return 1 << (step.bit_length() - (4 if step < _LONG else 3))
-
-
-def is_sampled(step: int) -> bool:
-    """Those in which also what seldom changes is looked at: the first, and then one in each doubling."""
-    return step < _LONG or step & (step - 1) == 0
-
-
-def is_digested(step: int) -> bool:
-    """The first training steps, and then four in each doubling of their number."""
-    return step < _DIGESTED or step % (1 << (step.bit_length() - 3)) == 0
 
 
 def tell_buffers(

@@ -1,7 +1,5 @@
 """A place in the user's code."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import dataclass, field

@@ -97,6 +97,12 @@ class Writer:
                 self._map = None
                 os.truncate(self._path, self._end)
 
+    def discard(self) -> None:
+        """Leave no file of this process, which is about to end."""
+        for suffix in (".jsonl", ".now", ".numbers"):
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.folder, self.name + suffix))
+
     @property
     def _path(self) -> str:
         return os.path.join(self.folder, f"{self.name}.jsonl")

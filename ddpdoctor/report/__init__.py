@@ -1,7 +1,5 @@
 """The formats: one file each, each a function from a cleaned Report to text."""
 
-from __future__ import annotations
-
 import sys
 from enum import Enum
 from importlib import import_module
@@ -18,7 +16,6 @@ class Format(str, Enum):
     SARIF = "sarif"
     GITHUB = "github"
     HTML = "html"
-    MARKDOWN = "markdown"
 
 
 def render(report: Report, format: Format, *, verbose: bool = False, to_terminal: bool = False) -> str:

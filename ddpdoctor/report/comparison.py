@@ -1,7 +1,5 @@
 """Two runs side by side: which findings are gone, new or still there, and where a training step goes in both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 

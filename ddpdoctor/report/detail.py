@@ -1,7 +1,5 @@
 """What several formats say in the same words: a finding in full, and the verdict."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The lines that a finding is about, as compilers show them: numbered, marked, and with the ranks that are there."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace

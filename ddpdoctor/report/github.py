@@ -1,7 +1,5 @@
 """The report as workflow commands, which GitHub Actions shows as annotations on the user's lines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from ddpdoctor.model import Finding, Level, Outcome, Report

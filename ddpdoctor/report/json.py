@@ -1,7 +1,5 @@
 """The report for programs; ``schema.json`` beside this file describes it. Names are added, never changed."""
 
-from __future__ import annotations
-
 import json
 from enum import Enum
 from typing import Any

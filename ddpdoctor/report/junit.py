@@ -4,8 +4,6 @@ A warning is a failure of its test case where it makes the exit status 1, as it 
 fail`` was given; otherwise it stands in the test case's output, so that the file and the exit status agree.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from xml.etree import ElementTree
 

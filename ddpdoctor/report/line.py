@@ -1,7 +1,5 @@
 """A line of a report for a person, of which parts may have a colour."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum

@@ -3,8 +3,6 @@
 python -m ddpdoctor.report.pages docs     writes docs/checks.md and docs/report.schema.json
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from itertools import groupby

@@ -11,12 +11,11 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, TypeGuard
+from typing import Any
 from urllib.parse import quote as percent_encode
 
 from ddpdoctor import registry
-from ddpdoctor.model import Change, Finding, Level, Outcome, Patch, Report
-from ddpdoctor.report.detail import patch_outcome
+from ddpdoctor.model import Finding, Level, Outcome, Report
 from ddpdoctor.report.json import to_values
 from ddpdoctor.report.pages import markdown_sections, page_address, page_of
 from ddpdoctor.report.places import Places
@@ -104,32 +103,7 @@ def _result(finding: Finding, values: dict[str, Any], codes: list[str], places: 
         "properties": {
             name: values[name] for name in ("headline", "ranks", "evidence", "confidence", "more", "about")
         },
-        **({"fixes": [_fix(finding.patch)]} if _is_offered(finding.patch) else {}),
     }
-
-
-def _is_offered(patch: Patch | None) -> TypeGuard[Patch]:
-    return patch is not None and patch.verified and bool(patch.changes)
-
-
-def _fix(patch: Patch) -> dict[str, Any]:
-    files = dict.fromkeys(change.file for change in patch.changes)
-    return {
-        "description": {"text": f"{patch.title} ({patch_outcome(patch)})"},
-        "artifactChanges": [
-            {
-                "artifactLocation": {"uri": _uri(file)},
-                "replacements": [_replacement(change) for change in patch.changes if change.file == file],
-            }
-            for file in files
-        ],
-    }
-
-
-def _replacement(change: Change) -> dict[str, Any]:
-    end = change.line + change.removed
-    region = {"startLine": change.line, "startColumn": 1, "endLine": end, "endColumn": 1}
-    return {"deletedRegion": region, "insertedContent": {"text": change.text}}
 
 
 class _Places:
@@ -207,8 +181,3 @@ def _file_of(finding: Finding) -> str | None:
 def _in_repository(file: str) -> str | None:
     path = PurePath(Places().in_repository(file))
     return None if path.is_absolute() or ".." in path.parts or not path.name else path.as_posix()
-
-
-def _uri(file: str) -> str:
-    path = PurePath(Places().in_repository(file))
-    return path.as_uri() if path.is_absolute() else percent_encode(path.as_posix())

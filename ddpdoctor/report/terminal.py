@@ -1,7 +1,5 @@
 """The report for a person: what passed in short, then findings in full, then the verdict above the prompt."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import Counter

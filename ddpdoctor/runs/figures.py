@@ -1,7 +1,5 @@
 """Training runs as the sections of a page, and as the charts of a picture."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

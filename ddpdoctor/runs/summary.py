@@ -1,21 +1,15 @@
 """What a run amounts to: speed, speed-up against the single process, losses."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
 from ddpdoctor.runs.run_reader import Run
 
 WARM_UP = 0.1
 """Share of the logged steps that the speed leaves out: the first import, allocate and connect."""
-SAME_WORK = ("model", "data")
-"""Parts of a configuration that two runs must share, beside the device, for their speeds to be compared."""
-HOW_NOT_WHAT = frozenset({"strategy", "uneven", "workers", "pin_memory", "batch_size"})
-"""Settings of the data that say how it reaches the ranks, and not what it is."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,6 @@ class Summary:
     """Where the evaluation loss was lowest."""
     samples_per_second: float | None
     """Of all ranks: the median of the steps after the first tenth."""
-    samples_per_second_quartiles: tuple[float, float] | None
     step_seconds: float | None
     memory_bytes: float | None
     """The most that any logged step had."""
@@ -71,15 +64,15 @@ def summarize(run: Run) -> Summary:
     best = _best_evaluation(run)
     return Summary(
         name=run.name,
-        title=run.title,
+        title=run.described.name,
         status=run.status,
         started=run.started.isoformat() if run.started else None,
-        ranks=run.world_size,
-        device=run.device,
-        backend=run.backend,
-        torch=run.torch,
+        ranks=run.described.world_size,
+        device=run.described.device,
+        backend=run.described.backend,
+        torch=run.described.torch,
         steps=run.steps[-1].step if run.steps else 0,
-        planned_steps=run.planned_steps,
+        planned_steps=run.described.steps,
         epochs=next((s.epoch + 1 for s in reversed(run.steps) if s.epoch is not None), None),
         samples=next((s.samples for s in reversed(run.steps) if s.samples is not None), None),
         first_loss=losses[0] if losses else None,
@@ -88,7 +81,6 @@ def summarize(run: Run) -> Summary:
         evaluation_step=best.step if best else None,
         evaluation_accuracy=best.evaluation_accuracy if best else None,
         samples_per_second=median(speeds) if speeds else None,
-        samples_per_second_quartiles=_quartiles(speeds),
         step_seconds=_step_seconds(run),
         memory_bytes=max((value for _, value in run.series("memory_bytes")), default=None),
         seconds=_seconds(run),
@@ -107,20 +99,18 @@ def summarize_all(
     """
     if baseline is not None:
         return [_against(summarize(run), summarize(baseline)) for run in runs]
-    alone = [run for run in (*known, *runs) if run.world_size == 1]
+    alone = [run for run in (*known, *runs) if run.described.world_size == 1]
     return [_against(summarize(run), _baseline(run, alone)) for run in runs]
 
 
 def _baseline(run: Run, alone: Sequence[Run]) -> Summary | None:
-    """The last run of one process that did the same work, with batches like these where there is one."""
-    work, batches = _work(run), _batches(run)
-    same = [
-        candidate
-        for candidate in reversed(alone)
-        if candidate.folder == run.folder or _work(candidate) == work
-    ]
-    same.sort(key=lambda candidate: candidate.folder != run.folder and not batches & _batches(candidate))
+    """The last run of one process with the same model, on the same kind of device."""
+    same = (candidate for candidate in reversed(alone) if _work(candidate) == _work(run))
     return next((baseline for baseline in map(summarize, same) if baseline.samples_per_second), None)
+
+
+def _work(run: Run) -> tuple[object, str]:
+    return run.config.get("model"), run.described.device.partition(":")[0]
 
 
 def _against(summary: Summary, baseline: Summary | None) -> Summary:
@@ -129,31 +119,6 @@ def _against(summary: Summary, baseline: Summary | None) -> Summary:
     speed_up = summary.samples_per_second / baseline.samples_per_second
     efficiency = speed_up * (baseline.ranks or 1) / summary.ranks if summary.ranks else None
     return replace(summary, baseline=baseline.name, speed_up=speed_up, efficiency=efficiency)
-
-
-def _work(run: Run) -> Mapping[str, Any]:
-    """What a run computes, whatever ranks it is divided among."""
-    device = run.device.partition(":")[0]
-    parts = {name: run.config.get(name) for name in SAME_WORK}
-    what = {
-        name: {key: value for key, value in part.items() if key not in HOW_NOT_WHAT}
-        if isinstance(part, dict)
-        else part
-        for name, part in parts.items()
-    }
-    train = run.config.get("train")
-    return {
-        **what,
-        "device": device,
-        "precision": train.get("precision") if isinstance(train, dict) else None,
-    }
-
-
-def _batches(run: Run) -> set[int]:
-    """Samples of a step: of one rank, and of all."""
-    data = run.config.get("data")
-    batch_size = data.get("batch_size") if isinstance(data, dict) else None
-    return {batch_size, batch_size * (run.world_size or 1)} if isinstance(batch_size, int) else set()
 
 
 def _best_evaluation(run: Run) -> Any:
@@ -169,13 +134,6 @@ def _settled(values: list[float]) -> list[float]:
     """The values after the warm-up that are a speed."""
     skipped = min(len(values) - 1, math.ceil(len(values) * WARM_UP)) if len(values) > 1 else 0
     return [value for value in values[skipped:] if 0 < value < math.inf]
-
-
-def _quartiles(values: list[float]) -> tuple[float, float] | None:
-    if len(values) < 4:
-        return None
-    low, _, high = quantiles(values, n=4, method="inclusive")
-    return low, high
 
 
 def _step_seconds(run: Run) -> float | None:

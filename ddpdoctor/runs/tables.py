@@ -1,7 +1,5 @@
 """Runs as text: a list, one in detail, several side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +10,7 @@ from ddpdoctor.runs.summary import Summary
 from ddpdoctor.text import ABSENT, duration, number, plural, quote_command, share, shorten, size, table
 
 LONGEST_NAME = 40
-_NO_BASELINE = "no run with one process did the same work, so there is no baseline for a speed-up"
+_NO_BASELINE = "no run of one process has the same model, so there is no baseline for a speed-up"
 
 
 def list_table(summaries: Sequence[Summary]) -> str:
@@ -23,7 +21,7 @@ def list_table(summaries: Sequence[Summary]) -> str:
 
 def speed_table(summaries: Sequence[Summary]) -> str:
     """Throughput, speed-up and efficiency, fewest ranks first."""
-    names = ("run", "ranks", "samples/s", "middle half", "step", "speed-up", "efficiency")
+    names = ("run", "ranks", "samples/s", "step", "speed-up", "efficiency")
     in_order = sorted(summaries, key=lambda summary: summary.ranks or 0)
     baselines = sorted({escape(summary.baseline) for summary in summaries if summary.baseline})
     against = f"against {', '.join(baselines)}" if baselines else _NO_BASELINE
@@ -44,9 +42,9 @@ def details(run: Run, summary: Summary) -> str:
 
 
 def _facts(run: Run, summary: Summary) -> Iterator[tuple[str, str]]:
-    ranks = plural(run.world_size, "rank") if run.world_size is not None else ""
-    torch = f"torch {run.torch}" if run.torch else ""
-    yield "launch", escape(", ".join(part for part in (ranks, run.device, run.backend, torch) if part))
+    ranks = plural(summary.ranks, "rank") if summary.ranks is not None else ""
+    torch = f"torch {summary.torch}" if summary.torch else ""
+    yield "launch", escape(", ".join(filter(None, (ranks, summary.device, summary.backend, torch))))
     yield "started", run.started.strftime("%Y-%m-%d %H:%M:%S %Z") if run.started else ""
     yield "took", _duration(summary.seconds) if summary.seconds is not None else ""
     yield "steps", _progress(summary)
@@ -55,7 +53,7 @@ def _facts(run: Run, summary: Summary) -> Iterator[tuple[str, str]]:
     yield "speed", _speed(summary)
     yield "memory", _memory(summary.memory_bytes)
     yield "saved", f"after {plural(len(run.checkpoints), 'step')}" if run.checkpoints else ""
-    yield "command", escape(quote_command(run.command)) if run.command else ""
+    yield "command", escape(quote_command(run.described.command))
 
 
 def _progress(summary: Summary) -> str:
@@ -86,8 +84,7 @@ def _speed(summary: Summary) -> str:
     if summary.speed_up and summary.baseline != summary.name:
         against = f"; {summary.speed_up:.2f} times {escape(summary.baseline or '')}"
         against += f", efficiency {share(summary.efficiency)}" if summary.efficiency else ""
-    half = f" (middle half {_middle_half(summary)})" if summary.samples_per_second_quartiles else ""
-    return f"{number(summary.samples_per_second)} samples/s{half}{step}{against}"
+    return f"{number(summary.samples_per_second)} samples/s{step}{against}"
 
 
 def flat(config: Mapping[str, Any], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, str]]:
@@ -127,13 +124,6 @@ def _steps(summary: Summary) -> str:
     return f"{summary.steps} of {summary.planned_steps}" if unfinished else str(summary.steps)
 
 
-def _middle_half(summary: Summary) -> str:
-    if summary.samples_per_second_quartiles is None:
-        return ABSENT
-    low, high = summary.samples_per_second_quartiles
-    return f"{number(low)}-{number(high)}"
-
-
 def _duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return ABSENT
@@ -155,7 +145,6 @@ _COLUMNS: Mapping[str, Callable[[Summary], str]] = {
     "loss": lambda summary: number(summary.last_loss),
     "eval loss": lambda summary: number(summary.evaluation_loss),
     "samples/s": lambda summary: number(summary.samples_per_second),
-    "middle half": _middle_half,
     "step": lambda summary: _duration(summary.step_seconds),
     "speed-up": lambda summary: f"{summary.speed_up:.2f} x" if summary.speed_up else ABSENT,
     "efficiency": lambda summary: share(summary.efficiency),

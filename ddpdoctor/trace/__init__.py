@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from ddpdoctor.blame.hang_snapshot import HangSnapshot
 from ddpdoctor.check import NotMeasured
 from ddpdoctor.frameworks import Framework, framework_of
 from ddpdoctor.launch import Imagined
+from ddpdoctor.recorder.launchers import by_name
 from ddpdoctor.text import shorten
 from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import (
@@ -35,7 +37,7 @@ from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.written import WouldWrite
 
 __all__ = (
-    "LostHost", "RankTrace", "Recording", "Shortened", "SlurmEnd", "Trace", "TrainingStep", "by_first_line",
+    "LostHost", "RankTrace", "Recording", "Shortened", "Trace", "TrainingStep", "by_first_line",
     "by_key", "by_line", "by_value", "grouped", "in_turn", "made_at", "of_loader", "of_model",
     "on_each_rank", "on_ranks", "several", "shown_at",
 )  # fmt: skip
@@ -120,6 +122,10 @@ class Shortened:
     """Passes that came to their own end."""
 
 
+_SLURM = by_name("Slurm")
+_BY_SLURM = re.compile(rf"(?P<memory>{_SLURM.over_memory}|{_SLURM.task_out_of_memory})|{_SLURM.over_time}")
+
+
 @dataclass(frozen=True)
 class LostHost:
     """A host of the job that was gone before the end."""
@@ -128,20 +134,6 @@ class LostHost:
     ranks: tuple[int, ...]
     reason: str
     """In a clause whose subject is the host."""
-
-
-@dataclass(frozen=True)
-class SlurmEnd:
-    """That Slurm ended the job, as its accounting says."""
-
-    state: str
-    """In Slurm's word, such as ``OUT_OF_MEMORY`` or ``TIMEOUT``."""
-    limit: str = ""
-    """Of the memory of a host, or of the time; empty where it is not known."""
-    task: str = ""
-    """The task that took the most memory, and its host; empty where they are not known."""
-    ranks: tuple[int, ...] = ()
-    """Of that task."""
 
 
 @dataclass(frozen=True)
@@ -178,12 +170,16 @@ class Trace:
     """The hosts that were gone before the end; what their ranks did in the last attempt, if any, is not known."""
     oom_kills: int = 0
     """Processes in the control groups of the job that the kernel killed because there was no memory left."""
-    slurm: SlurmEnd | None = None
-    """None where Slurm did not end it, or nobody knows."""
     written: WouldWrite | None = None
     """What the run would have written; None where its files were its own matter."""
     before: tuple[Trace, ...] = ()
     """The jobs that the launch line ran before this one, in their order."""
+
+    @property
+    def ended_by_slurm(self) -> re.Match[str] | None:
+        """Where the last lines of the launcher say that Slurm ended the job: for its ``memory``, or another reason."""
+        said = filter(None, map(_BY_SLURM.search, self.log))
+        return next(said, None) if self.broken else None
 
     @property
     def broken(self) -> str | None:

@@ -1,7 +1,5 @@
 """Training steps, passes over loaders and splits of datasets, put together from events."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -137,6 +135,8 @@ class Pass:
     """``exhausted``: to its end; ``left``: the loop was left; ``shortened``: by fast-forward; ``open``: never."""
     training: bool = False
     """Whether an optimizer stepped inside it."""
+    steps: int = 0
+    """Training steps that ended inside it, as long as steps are counted."""
     evaluation: bool = False
     """Whether forwards without autograd or in eval mode, or of an unwrapped copy, an average of the weights for
     instance, happened inside it, and no optimizer step."""
@@ -201,6 +201,7 @@ def passes_of(
             drawn=iteration.taken if iteration.end is not None or not drawn else drawn[-1].number,
             ended=iteration.ended,
             training=training,
+            steps=iteration.steps,
             evaluation=evaluation,
             content=tuple(batch.content or "" for batch in digested),
             samples=tuple(sample for batch in digested for sample in batch.samples),

@@ -1,7 +1,5 @@
 """Who saw which data, as figures: what ranks draw of a dataset, and in which order."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath

@@ -1,8 +1,6 @@
 """The line that makes a dataset another one in each process (random numbers, a set's order, what a folder lists), which
 seed ranks have in common, and what they share of the batches that no DataLoader gives them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Pieces of a run that have equally many steps are compared, so evaluations and checkpoints are in all of them alike.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from bisect import bisect_left, bisect_right

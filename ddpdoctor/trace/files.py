@@ -1,8 +1,6 @@
 """Files that ranks share: who writes and who reads, what is bound to happen before what on another rank, which path an
 error is about, and folders that each names by its clock."""
 
-from __future__ import annotations
-
 import os.path
 import re
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Which GPUs the ranks of a rehearsal chose and used, by the host's own numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

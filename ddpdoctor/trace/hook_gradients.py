@@ -1,8 +1,6 @@
 """What gradients became, beside what they should: of a hook, or of the script itself, the mean of what the ranks had
 given."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

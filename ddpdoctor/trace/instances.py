@@ -1,7 +1,5 @@
 """The instances of a problem in a run: the same one on several ranks is one, and what it is about has one name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Protocol, TypeVar

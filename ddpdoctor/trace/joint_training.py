@@ -6,8 +6,6 @@ updates and by how often it has, not by a running number. A rank that trains som
 begin, or beside what they train together, would shift the numbers of all that follows.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace

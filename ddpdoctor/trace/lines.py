@@ -277,6 +277,15 @@ class JobLines:
         chosen = near or found
         return chosen[-1] if chosen else None
 
+    def part_at(self, where: Where) -> bool:
+        """Whether ranks took different branches at a condition, in any step."""
+        return any(
+            True
+            for function in self.functions_at(where)
+            for step in self._by_step
+            for _ in self._partings_in(function, step, where.line)
+        )
+
     def _is_constant(self, parting: Parting) -> bool:
         """Whether the ranks took these branches in an earlier step, too, and went on together after that."""
         return any(

@@ -1,7 +1,5 @@
 """The trace of a job that runs, or that somebody has looked at while it ran: what was seen of it, and its records."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

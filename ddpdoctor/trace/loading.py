@@ -4,8 +4,6 @@ Loaders are matched by the line that made them, their kind and their data, not b
 evaluates before training would shift the numbers of all that follow.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

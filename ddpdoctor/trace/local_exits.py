@@ -4,8 +4,6 @@ Which conditions end a loop and what they are made of follows from the program; 
 that the functions of the script held on each rank when a training step began, and from those that conditions looked at.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Iterable, Iterator, Mapping

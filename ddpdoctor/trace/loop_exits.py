@@ -1,7 +1,5 @@
 """Who has left a loop that others still go on with: by their batches, or by a decision of their own."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
@@ -11,6 +9,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.program import Origin, Program
 from ddpdoctor.program.loops import Loops
 from ddpdoctor.recorder.events.training import Collective, Forward
+from ddpdoctor.text import by_state, plural
 from ddpdoctor.trace.data import Pass, TrainingStep
 from ddpdoctor.trace.lines import JobLines, Parting
 from ddpdoctor.trace.recording import Recording
@@ -32,13 +31,15 @@ def name_of(where: Where) -> str:
 
 def leavers(recordings: Mapping[int, Recording], places: Places | None = None) -> list[int]:
     """The ranks that have done with a loop over data, or with training, that others still went on with."""
-    furthest, most = _furthest(recordings), max(map(begun, recordings.values()), default=0)
+    places = places or {}
+    furthest = _furthest(recordings)
+    most = max((begun(recording, places.get(rank)) for rank, recording in recordings.items()), default=0)
     return [
         rank
         for rank, recording in recordings.items()
         if _is_behind_in_pass(recording, furthest, "left")
         # The rank that waits stands in a step that it has begun, so it may be ahead by the one it did not end.
-        or (begun(recording) < most and _is_done(recording, (places or {}).get(rank)))
+        or (begun(recording, places.get(rank)) < most and _is_done(recording, places.get(rank)))
     ]
 
 
@@ -152,7 +153,7 @@ def skippers(
         inside: ranks that were seen to stand in a backward, which their records have not yet.
         places: where ranks were seen to be, besides what their records tell.
     """
-    if any(recording.step_count > len(recording.steps) for recording in recordings.values()):
+    if any(map(_is_late, recordings.values())):
         return []
     forwards = {rank: len(training_forwards(recording)) for rank, recording in recordings.items()}
     backwards = {rank: len(recording.backwards) for rank, recording in recordings.items()}
@@ -206,9 +207,13 @@ def training_forwards(recording: Recording) -> list[Forward]:
     return [forward for forward in recording.forwards if recording.learns(forward) and not forward.around]
 
 
-def begun(recording: Recording) -> int:
-    """Training steps, with the one that was begun."""
-    return steps_of(recording) + is_in_a_step(recording)
+def begun(recording: Recording, place: Where | None = None) -> int:
+    """Training steps, with the one that was begun.
+
+    Args:
+        place: where the rank was seen to be, besides what its record tells.
+    """
+    return steps_of(recording) + is_in_a_step(recording, place)
 
 
 def steps_of(recording: Recording) -> int:
@@ -216,18 +221,19 @@ def steps_of(recording: Recording) -> int:
     return recording.step_count or len(recording.steps)
 
 
-def is_in_a_step(recording: Recording) -> bool:
-    """Whether it has begun a training step that it did not end."""
+def is_in_a_step(recording: Recording, place: Where | None = None) -> bool:
+    """Whether it has begun a training step that it did not end; ``place`` as in :func:`begun`."""
     forwards = recording.trailing.forwards if recording.trailing else ()
-    return any(map(recording.learns, forwards)) or _raised_in_backward(recording)
-
-
-def _raised_in_backward(recording: Recording) -> bool:
-    """Whether it failed in a line that took gradients, in one of the late steps, of which there is no other record."""
-    is_late = recording.step_count > len(recording.steps)
-    at = recording.raised.at if recording.raised and is_late else None
+    if any(map(recording.learns, forwards)):
+        return True
+    at = recording.raised.at if recording.raised else place
     last = recording.backwards[-1].at if recording.backwards else None
-    return at is not None and last is not None and at.place == last.place
+    return _is_late(recording) and at is not None and last is not None and at.place == last.place
+
+
+def _is_late(recording: Recording) -> bool:
+    """Whether there is no record of its latest steps but their number."""
+    return recording.step_count > len(recording.steps)
 
 
 def _left_out(recordings: Mapping[int, Recording], rank: int) -> int:
@@ -238,6 +244,26 @@ def _left_out(recordings: Mapping[int, Recording], rank: int) -> int:
     if len(passes) < max(furthest) or passes[-1].drawn < furthest[len(passes)]:
         return 0
     return max(map(begun, recordings.values())) - begun(recordings[rank])
+
+
+def left_out_unseen(recordings: Mapping[int, Recording]) -> LeftStepsOut | None:
+    """The first pass in which ranks trained on fewer of as many batches, in a run that came to its end all the same.
+
+    Ranks that leave out as many steps, each at another time, wait for nobody in the end. Steps are counted to the pass
+    in which they end, which says nothing of loops that draw ahead; so ranks have to be seen to part, too.
+    """
+    if (lines := JobLines.of(recordings)) is None:
+        return None
+    for row in zip(*map(training_passes, recordings.values()), strict=False):
+        made = {rank: pass_.steps for rank, pass_ in zip(recordings, row, strict=True)}
+        most = max(made.values())
+        fewer = tuple(rank for rank in made if made[rank] < most)
+        alike = len({(it.at, it.drawn, it.ended) for it in row}) == 1 and row[0].ended in _TO_ITS_END
+        where = _left_out_at(recordings[fewer[0]]) if fewer and alike else None
+        if where and where != _loop(recordings[fewer[0]]) and lines.part_at(where):
+            states = by_state(made, lambda steps: f"{plural(steps, 'training step')} in a pass")
+            return LeftStepsOut(culprits=fewer, fewer=most - min(made.values()), where=where, states=states)
+    return None
 
 
 def _left_out_at(recording: Recording) -> Where | None:
@@ -257,6 +283,9 @@ def training_passes(recording: Recording) -> list[Pass]:
     """Those in which an optimizer stepped, and one in which the first step was begun."""
     forwards = recording.trailing.forwards if recording.trailing else ()
     begun = [forward.time for forward in forwards if recording.learns(forward)]
+    loops = {pass_.at for pass_ in recording.passes if pass_.training}
+    if _is_late(recording):
+        begun += [pass_.begin for pass_ in recording.passes[-1:] if pass_.at in loops]
     return [pass_ for pass_ in recording.passes if pass_.training or any(map(pass_.covers, begun))]
 
 

@@ -1,7 +1,5 @@
 """The exceptions in which ranks of a run ended."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterable, Mapping
@@ -12,7 +10,6 @@ from ddpdoctor.check import Check
 from ddpdoctor.judge import of_message
 from ddpdoctor.model import Evidence, Finding, Where
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.recorder.events.training import Wrapper
 from ddpdoctor.redact import quote
 from ddpdoctor.text import by_state, shorten
 from ddpdoctor.trace import Trace
@@ -27,6 +24,16 @@ REFUSED = r"(?s)Weights only load failed(?!.*Unsupported operand 80\b)"
 _REMEDIES = {
     REFUSED: "torch.load(path, map_location='cpu', weights_only=False)     # of files that you "
     "trust\nor save tensors, numbers and text alone: since torch 2.6 nothing else is read by default",
+    r"\[Errno \d+\] .{0,200}/(?:\.triton|triton|torchinductor_\w+)/": "export TRITON_CACHE_DIR=/tmp/triton "
+    "TORCHINDUCTOR_CACHE_DIR=/tmp/inductor     # on a disk of each host: on a network file system, hosts replace each "
+    "other's files",
+    r"'\w*DataParallel' object has no attribute": "model.module.NAME     # of what it wraps; to train, call model(...)",
+    r"subprocesses has abruptly died": "dmesg -T | grep -i 'killed process'     # mostly it was the host's memory\n"
+    "use fewer processes: num_proc=4",
+    r"undefined symbol: ": "the extension was built for another torch or CUDA; build it for this one:\n"
+    "pip install --force-reinstall --no-cache-dir --no-build-isolation PACKAGE",
+    r"\[Errno 13\]": "id; ls -ld FOLDER     # whom the folder lets write\nexport HOME=/tmp HF_HOME=/data/hf     "
+    "# caches of libraries are below HOME",
     r"\[Errno (?:5|107|108|116|121)\]": "on the host of that rank: df -h FOLDER; dmesg -T | grep -i -e nfs -e lustre "
     "-e fuse -e 'I/O error'\nmount the file system again there; if the file was replaced while ranks read it, write "
     "the new one under another name",
@@ -137,15 +144,8 @@ def indices_without_gradient(message: str) -> tuple[int, ...]:
 
 def keys_of(recording: Recording, indices: tuple[int, ...]) -> tuple[str, ...]:
     """The parameters with these numbers; none where it is not clear which wrapper they belong to."""
-    wrapper = _only_wrapper(recording)
-    if wrapper is None:
-        return ()
-    return tuple(wrapper.trained[index] for index in indices if index < len(wrapper.trained))
-
-
-def _only_wrapper(recording: Recording) -> Wrapper | None:
-    built = [wrapper for wrapper in recording.wrappers if wrapper.failed is None]
-    return built[0] if len(built) == 1 else None
+    built = [wrapper.trained for wrapper in recording.wrappers if wrapper.failed is None]
+    return tuple(built[0][index] for index in indices if index < len(built[0])) if len(built) == 1 else ()
 
 
 def _first_line(message: str) -> str:

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ E = TypeVar("E", bound=Event)
 
 def lines_of(file: Path) -> Iterator[bytes]:
     """The lines of a process's file; zeros at its end are room that it did not use, and a line cut short is none."""
-    with file.open("rb") as lines:
+    with suppress(FileNotFoundError), file.open("rb") as lines:  # a worker's goes with it
         yield from (line for line in lines if line.endswith(b"\n"))
 
 

@@ -1,7 +1,5 @@
 """Why a recorded job stands still, by what its ranks' records tell besides their stacks; the checks that report it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -122,7 +120,8 @@ class RecordedJob(HangAnalysis):
     def gone(self, ranks: Sequence[int]) -> Cause:
         if early := [rank for rank in out_of_batches(self.recordings) if rank in ranks]:
             return self._out_of_batches(early)
-        if early := [rank for rank in leavers(self.recordings) if rank in ranks]:
+        places = {rank: state.where for rank, state in self.ranks.items()}
+        if early := [rank for rank in leavers(self.recordings, places) if rank in ranks]:
             return self._left_loop(early)
         return super().gone(ranks)
 

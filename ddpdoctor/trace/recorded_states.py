@@ -1,8 +1,6 @@
 """Where each rank of a job that stands still is, by its stack, by its record, or as one that has left; what it looks
 for, and what it handles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile

@@ -1,7 +1,5 @@
 """Lines of the script that bring about what is noticed elsewhere; none where several lines may."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 

@@ -3,8 +3,6 @@
 Ranks are compared step by step, in their own work alone: a rank that waits for others, or for a CPU, is not slow.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -244,7 +242,11 @@ class Pairs:
         return self._delays[rank]
 
     def _sometimes(self, rank: int) -> Loss | None:
-        """A rank that is slow in a few steps only: told only where it is at the same line in all of them."""
+        """A rank that is slow in a few steps only: told only where it is at the same line in most of them.
+
+        A machine that pauses a rank now and then most likely does so at the line at which the rank spends most of
+        its time anyway: that it is the same line says the less, the larger the share of that line is.
+        """
         differences = self._differences(rank, _CODE)
         usual = median(differences)
         noise = 1.5 * median(abs(each - usual) for each in differences)
@@ -260,11 +262,17 @@ class Pairs:
         if len(slow) < max(FEWEST_SLOW, 4 * fast):
             return None
         line = self._line(rank, self._others(rank), slow, fmean(differences[i] for i in slow))
-        seconds = [self._times(rank, i)[line] if line else 0.0 for i in range(len(differences))]
-        often = fmean(each for i, each in enumerate(seconds) if i not in slow)
+        if line is None:
+            return None
+        seconds = [self._times(rank, i)[line] for i in range(len(differences))]
+        rest = [i for i in range(len(differences)) if i not in slow]
+        often = fmean(seconds[i] for i in rest)
         there = [i for i in slow if seconds[i] > _TIMES_LONGER * often]
         lost = [differences[i] for i in there]
         if len(there) < max(FEWEST_SLOW, 0.7 * len(slow)) or sum(lost) < LEAST_SHARE_OF_FEW * sum(whole):
+            return None
+        at_any_line = fmean(sum(self._times(rank, i).values()) for i in rest)
+        if often and _chance(len(slow), len(there), often / at_any_line) > 1 - _CONFIDENCE:
             return None
         loss = self._loss(rank, _CODE, there, (fmean(lost), 0.0), len(differences))
         return replace(loss, line=line, interval=(min(lost), max(lost)))
@@ -322,6 +330,14 @@ def _inner_positions(values: Sequence[float]) -> list[int]:
     """The positions of values without the outermost, in their order."""
     out = math.ceil(len(values) / _OUTLIERS)
     return sorted(sorted(range(len(values)), key=lambda i: values[i])[out:-out])
+
+
+def _chance(steps: int, there: int, share: float) -> float:
+    """That of so many pauses so many or more fall on a line that takes this share of the time."""
+    return sum(
+        math.comb(steps, count) * share**count * (1 - share) ** (steps - count)
+        for count in range(there, steps + 1)
+    )
 
 
 def _mean_of(values: Sequence[float]) -> tuple[float, float]:

@@ -1,7 +1,5 @@
 """Whether replicas stayed together: which gradients no reducer averaged, and which digests differ between ranks."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,12 +1,8 @@
 """Where the time of each rank went, as figures."""
 
-from __future__ import annotations
-
-import signal
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from pathlib import PurePath
 
 from ddpdoctor.blame.hang_analysis import HangAnalysis
@@ -16,7 +12,7 @@ from ddpdoctor.figures import Row, Span, Strips, Tone, chosen, of_many, side_by_
 from ddpdoctor.model import Where
 from ddpdoctor.recorder.events.training import Backward, Collective, Forward
 from ddpdoctor.recorder.events.updates import OptimizerStep
-from ddpdoctor.text import duration
+from ddpdoctor.text import duration, signal_name
 from ddpdoctor.trace import RankTrace, Trace
 from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.joint_training import training_steps
@@ -36,11 +32,7 @@ LEGEND = (
 )
 _WORDS = {tone: text.partition(":")[0] for tone, text in LEGEND}
 MOST_SPANS = 3000
-"""Of a timeline that shows every event; in a longer run, what a rank does most in each of many intervals."""
-_INTERVALS = 4000
-"""Of all rows together."""
-_LEAST_KNOWN = 0.3
-"""Of an interval, that has to be known to say what the rank did in it."""
+"""Of all rows together; of a longer run, its end is shown."""
 _FAINT = 0.4
 _TRAINING = (Tone.WORK, Tone.DATA, Tone.EVALUATION)
 _LONG_START = 0.3
@@ -57,24 +49,23 @@ def timeline(trace: Trace, job: HangAnalysis | None, culprits: Sequence[int]) ->
     spans = {rank: list(_spans(recordings[rank], waits[rank])) for rank in shown}
     if not any(spans.values()):
         return None
-    begin, first = _begin(spans.values()), min(span.begin for row in spans.values() for span in row)
+    begins = sorted(span.begin for row in spans.values() for span in row)
+    begin = max(_begin(spans.values()), begins[-MOST_SPANS:][0])
     if job is not None:
         _let_stand(job, trace, recordings, spans, culprits)
     end = max(span.end for row in spans.values() for span in row)
-    total = sum(map(len, spans.values()))
     rows = tuple(
         Row(
             _name(rank, recordings),
-            tuple(_cut(spans[rank], begin, end - begin, len(shown), total)),
+            tuple(_since(begin, spans[rank])),
             _ending(trace, rank),
             marked=rank in culprits,
         )
         for rank in shown
     )
-    left = begin - first
-    start_up = f"The {duration(left)} before the first training step are left out." if left > 0 else ""
+    left = f"The {duration(begin - begins[0])} before are left out." if begin > begins[0] else ""
     rehearsed = "Times are those of the rehearsal on the CPU." if trace.rehearsal else ""
-    notes = (rehearsed, start_up, of_many(shown, sorted(recordings)), _thinned(recordings))
+    notes = (rehearsed, left, of_many(shown, sorted(recordings)), _thinned(recordings))
     return _strips("What each rank did", rows, end - begin, " ".join(filter(None, notes)))
 
 
@@ -253,42 +244,11 @@ def _rank_state(
     return Span(last, end, tone, f"rank {rank} {doing(state)}")
 
 
-def _cut(spans: Sequence[Span], begin: float, length: float, rows: int, total: int) -> Iterator[Span]:
-    """The spans of a row from the timeline's beginning: all of a short run, else what each interval has most of."""
-    placed = [
-        Span(max(span.begin - begin, 0.0), min(span.end - begin, length), span.tone, span.about, span.shade)
-        for span in spans
-        if span.end > begin
-    ]
-    if total <= MOST_SPANS:
-        return iter(placed)
-    return _by_interval(placed, length, max(60, _INTERVALS // rows))
-
-
-def _by_interval(spans: Sequence[Span], length: float, count: int) -> Iterator[Span]:
-    width = length / count
-    known: list[defaultdict[tuple[Tone, float], float]] = [defaultdict(float) for _ in range(count)]
+def _since(begin: float, spans: Sequence[Span]) -> Iterator[Span]:
+    """The spans of a row, counted from the timeline's beginning."""
     for span in spans:
-        for number in range(int(span.begin / width), min(int(span.end / width), count - 1) + 1):
-            inside = min(span.end, (number + 1) * width) - max(span.begin, number * width)
-            known[number][span.tone, span.shade] += inside
-    most = [_most_of(seconds, width) for seconds in known]
-    number = 0
-    for kind, group in groupby(most):
-        first, number = number, number + len(list(group))
-        if kind is not None:
-            tone, shade = kind
-            yield Span(first * width, number * width, tone, f"mostly: {_WORDS[tone]}", shade)
-
-
-def _most_of(seconds: Mapping[tuple[Tone, float], float], width: float) -> tuple[Tone, float] | None:
-    """What a rank does most in an interval; a pass over a loader only where nothing inside it is known."""
-    exact = {kind: value for kind, value in seconds.items() if kind[1] == 1.0}
-    for those in (exact, seconds):
-        kind = max(those, key=lambda kind: those[kind], default=None)
-        if kind is not None and those[kind] >= _LEAST_KNOWN * width:
-            return kind
-    return None
+        if span.end > begin:
+            yield replace(span, begin=max(span.begin - begin, 0.0), end=span.end - begin)
 
 
 def _name(rank: int, recordings: Mapping[int, Recording]) -> str:
@@ -303,19 +263,12 @@ def _ending(trace: Trace, rank: int) -> str:
     if raised:
         return f"raised {raised.type.rpartition('.')[2]}"
     if traced and traced.killed_by:
-        return _signal_name(traced.killed_by)
+        return signal_name(traced.killed_by)
     if traced and traced.failure:
         return "failed"
     return (
         "" if traced is None or traced.finished or not traced.exit_code else f"exit status {traced.exit_code}"
     )
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def _thinned(recordings: Mapping[int, Recording]) -> str:

@@ -1,7 +1,5 @@
 """Since when replicas hold different weights, and which ranks' weights moved by themselves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -37,6 +35,8 @@ class Difference:
     """The load_state_dict of such a rank that lies between."""
     call: GradientCall | None = None
     """The torch.autograd.grad that gave the update its gradients."""
+    sent_to_one: Collective | None = None
+    """The reduction of such a gradient whose sum one rank alone gets."""
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ class Difference:
     @property
     def where(self) -> Where | None:
         """The line that changed them, where it is known, and otherwise the optimizer's step that met them."""
-        cause = self.load or self.call
+        cause = self.load or self.call or self.sent_to_one
         return cause.at if cause else self.update.where
 
 
@@ -120,7 +120,8 @@ def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True)
         if keys := tuple(key for key in differing(update.before) if key not in parts and of(key)):
             return _changed_between(group, update, keys, known, since)
         if keys := tuple(key for key in differing(update.after) if key not in parts and of(key)):
-            return Difference(update, keys, before=False, call=_gradient_call(group, update, keys, since))
+            call = _gradient_call(group, update, keys, since)
+            return Difference(update, keys, False, call=call, sent_to_one=_sent_to_one(update, keys))
         known = {rank: {**known[rank], **(after or {})} for rank, after in update.after.items()}
         since = {rank: step.time for rank, step in update.taken.items()}
     return None
@@ -174,6 +175,13 @@ def _gradient_call(
     rank, taken = next(iter(update.taken.items()))
     calls = (call for call in group[rank].events(GradientCall) if since[rank] <= call.time <= taken.time)
     return next((call for call in reversed(tuple(calls)) if call.tensors >= len(keys)), None)
+
+
+def _sent_to_one(update: Update, keys: tuple[str, ...]) -> Collective | None:
+    """The last collective that took gradients of these parameters before an update, if it gave one rank their sum."""
+    calls = next(iter(update.steps.values())).collectives
+    last = next((call for call in reversed(calls) if call.gradient_of in keys), None)
+    return last if last and last.operation == "reduce" else None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The files that a run would have written, and did not."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass

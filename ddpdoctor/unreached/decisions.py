@@ -1,16 +1,14 @@
 """Calls that every rank has to make, and updates, about which ranks decide differently."""
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Condition, Expression, Origin
 from ddpdoctor.program.files import LOOPS, File, Loop, lines
 from ddpdoctor.program.ways import Way
 from ddpdoctor.unreached.forwards import forwards_of_some
-from ddpdoctor.unreached.lines import BECAUSE, Decision, Sight, UnreachedLines
+from ddpdoctor.unreached.lines import Decision, Sight, UnreachedLines
 from ddpdoctor.unreached.ranks import is_shut, ranks_where, who
 
 _BY = {
@@ -41,8 +39,12 @@ def called_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
             told.add(test)
             at = _line_under(way, decision.condition)
             some = who(ranks_where(decision.condition)) if by_rank else who(None)
-            evidence = (*_leading(way, at), *decision.evidence(BECAUSE[decision.source.origin]))
-            yield Sight(at, {"ranks": some, "what": call.function_text, "test": decision.text}, evidence)
+            first = [it.test.node for it in way.conditions].index(test)
+            inner = [it for it in way.conditions[:first] if Origin.UNKNOWN in it.test.origins.kinds]
+            leads = [Evidence("which leads to the call", where=way.lines[0])] if at != way.lines[0] else []
+            leads += [Evidence(f"only where {it.test.text} is {it.holds}", where=it.at) for it in inner]
+            words = {"ranks": some, "what": call.function_text, "test": decision.text}
+            yield Sight(at, words, (*leads, *decision.evidence), certain=not inner)
 
 
 def left_by_own_values(unreached: UnreachedLines) -> Iterator[Sight]:
@@ -88,11 +90,8 @@ def steps_left_out(unreached: UnreachedLines) -> Iterator[Sight]:
             decision = _decision(unreached, call, way)
             if decision is None or _also_around_backward(unreached, decision) or unreached.sends_weights:
                 continue
-            yield Sight(
-                _line_under(way, decision.condition),
-                {"test": decision.text},
-                decision.evidence(BECAUSE[decision.source.origin]),
-            )
+            at = _line_under(way, decision.condition)
+            yield Sight(at, {"test": decision.text}, decision.evidence)
 
 
 def _also_around_backward(unreached: UnreachedLines, decision: Decision) -> bool:
@@ -105,7 +104,7 @@ def _also_around_backward(unreached: UnreachedLines, decision: Decision) -> bool
 def _decision(unreached: UnreachedLines, call: Expression, way: Way) -> Decision | None:
     """The condition by which some ranks do not come to a call, and do not come to another one that it meets."""
     for condition in way.conditions:
-        decision = None if _ends_job(unreached, condition) else unreached.decision(condition)
+        decision = None if unreached.ends_job(condition) else unreached.decision(condition)
         if decision is not None:
             return None if unreached.is_paired(call, decision) else decision
     return None
@@ -119,24 +118,12 @@ def _leaves(condition: Condition, how: tuple[type, ...] = (ast.Break, ast.Contin
     return statement is not None
 
 
-def _ends_job(unreached: UnreachedLines, condition: Condition) -> bool:
-    """Whether a rank that does not go on raises, or ends its process: then the launcher ends the others."""
-    last = condition.otherwise[-1:] if not condition.holds else []
-    ends_process = unreached.program.loops.ends_process
-    return any(isinstance(it, ast.Raise) or ends_process(condition.test.file, it) for it in last)
-
-
 def _line_under(way: Way, condition: Condition) -> Where:
     """The line of a way that a condition is in front of."""
     here = (it for it in way.lines if (it.file, it.function) == (condition.at.file, condition.at.function))
     return next(here, way.lines[0])
 
 
-def _leading(way: Way, at: Where) -> Iterable[Evidence]:
-    if at != way.lines[0]:
-        yield Evidence("which leads to the call", where=way.lines[0])
-
-
 def _own(decision: Decision, what: str) -> Sight:
-    origin = decision.source.origin
-    return Sight(decision.condition.at, {"what": what, "by": _BY[origin]}, decision.evidence(BECAUSE[origin]))
+    words = {"what": what, "by": _BY[decision.source.origin]}
+    return Sight(decision.condition.at, words, decision.evidence)

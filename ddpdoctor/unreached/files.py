@@ -1,14 +1,13 @@
 """Files that every rank writes at one path, and files of one rank that others read without waiting for it."""
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Condition, Expression, Origin
 from ddpdoctor.program.known import LOCKS, is_pure, tells_of_several
+from ddpdoctor.program.polls import poll_at
 from ddpdoctor.program.ways import Way
 from ddpdoctor.unreached.lines import Sight, UnreachedLines
 from ddpdoctor.unreached.ranks import SIZE, ranks_where, who
@@ -75,11 +74,11 @@ def _written_by_all(lines: UnreachedLines, names: Mapping[str, tuple[int | None,
     """The unreached calls by which every rank writes the same path, where nothing keeps a rank from it."""
     if not lines.is_distributed:
         return
-    for call in lines.calls(names):
-        path = _path_of(call, names)
-        if path is None or not path.only(Origin.ENVIRONMENT) or not _writes(call):
-            continue
-        ways = (it for it in lines.ways(call) if it.complete and _is_for_all(lines, it))
+    found = ((call, path) for call in lines.calls(names) if (path := _path_of(call, names)) is not None)
+    written = [(call, path) for call, path in found if path.only(Origin.ENVIRONMENT) and _writes(call)]
+    turns = _taking_turns(lines) if written else set()
+    for call, path in written:
+        ways = (it for it in lines.ways(call) if it.complete and _is_for_all(lines, it, turns))
         if (way := next(ways, None)) is not None:
             calls = (Evidence("called on every rank", where=it) for it in way.lines[1:])
             tests = (Evidence(f"not on the rank: {it.test.text}", where=it.at) for it in way.conditions[:2])
@@ -107,18 +106,22 @@ def _mode(call: Expression, fixed: str) -> str:
     return str(mode.node.value) if isinstance(mode.node, ast.Constant) else "?"
 
 
-def _reads(call: Expression) -> bool:
-    return _mode(call, "r")[:1] == "r"
-
-
-def _is_for_all(lines: UnreachedLines, way: Way) -> bool:
+def _is_for_all(lines: UnreachedLines, way: Way, taking_turns: Collection[str | None]) -> bool:
     contexts = (it for where in way.lines for it in lines.program.contexts(where)[0])
-    if any(it.where.function in {where.function for where in way.lines} for it in lines.calls(LOCKS)):
+    if any(it.function in taking_turns for it in way.lines):
         return False
     asks = any(Origin.FILES in it.test.origins.kinds for it in way.conditions)
     if asks and _take_turns(lines, way):  # who comes later finds the file
         return False
     return all(map(_is_equal, way.conditions)) and all(map(_lets_all_in, contexts))
+
+
+def _taking_turns(lines: UnreachedLines) -> set[str | None]:
+    """The functions that take a lock, or try again and again for what may be one: a folder that only one can make."""
+    nodes = ((file, it) for file in lines.program.files.values() for it in file.scopes)
+    loops = (file.where(it.body[0]) for file, it in nodes if isinstance(it, ast.While))
+    polls = (it for it in loops if (poll := poll_at(it, lines.program)) and poll.until is None)
+    return {it.function for it in (*(call.where for call in lines.calls(LOCKS)), *polls)}
 
 
 def _take_turns(lines: UnreachedLines, way: Way) -> bool:
@@ -155,7 +158,8 @@ def read_at_once(lines: UnreachedLines) -> Iterator[Sight]:
     calls = [it for it in lines.calls(_WRITES) if _writes(it)]
     writes = [(it, way) for it in calls for way in lines.ways(it)]
     writes = [(it, way) for it, way in writes if any(condition.by_rank for condition in way.conditions)]
-    for read in filter(_reads, lines.calls(_LOADS) if writes else ()):
+    loads = lines.calls(_LOADS) if writes else ()
+    for read in (it for it in loads if _mode(it, "r")[:1] == "r"):
         for way in lines.ways(read):
             for write, written in writes:
                 if (race := _race(lines, (write, written), (read, way))) is not None:
@@ -214,4 +218,4 @@ def _may_wait(lines: UnreachedLines, path: str, between: range | None, home: Whe
 def _same_path(write: tuple[Expression, Way], read: tuple[Expression, Way]) -> bool:
     written = _path_of(replace(write[0], context=write[1].context), _WRITES)
     loaded = _path_of(replace(read[0], context=read[1].context), _LOADS)
-    return written is not None and loaded is not None and written.identity == loaded.identity != ""
+    return written is not None and loaded is not None and written.identity == loaded.identity != 0

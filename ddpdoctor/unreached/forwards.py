@@ -1,16 +1,14 @@
 """Forwards of wrapped models with buffers, which rank 0 sends in each, that only some ranks call."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
 from ddpdoctor.model import Evidence, Where
-from ddpdoctor.program import Condition, Expression, Origin
+from ddpdoctor.program import Condition, Expression, Origin, Program
 from ddpdoctor.program.files import lines
 from ddpdoctor.program.index import Entity
 from ddpdoctor.program.ways import Way
-from ddpdoctor.unreached.lines import BECAUSE, DDP, Decision, Sight, UnreachedLines
+from ddpdoctor.unreached.lines import DDP, Decision, Sight, UnreachedLines
 from ddpdoctor.unreached.ranks import ranks_where, who
 
 _WITH_BUFFERS = ("torch.nn.BatchNorm", "torch.nn.SyncBatchNorm", "torchvision.models.")
@@ -40,7 +38,7 @@ def _sight(call: Expression, way: Way, decision: Decision) -> Sight:
     }
     broadcast = Evidence("a forward through DistributedDataParallel broadcasts the buffers", where=call.where)
     leading = (Evidence("which leads to the call", where=it) for it in way.lines[1:3])
-    return Sight(call.where, words, (broadcast, *leading, *decision.evidence(BECAUSE[Origin.RANK])))
+    return Sight(call.where, words, (broadcast, *leading, *decision.evidence))
 
 
 def _forwards(unreached: UnreachedLines) -> Iterator[Expression]:
@@ -58,16 +56,21 @@ def _forwards(unreached: UnreachedLines) -> Iterator[Expression]:
 
 
 def _has_buffers(module: Expression) -> bool:
-    flow = module.program.flow
-    waiting = [it for it in flow.types(module.point) if isinstance(it, Entity)]
+    """Whether each model that it may be has buffers."""
     if any(name.startswith(_WITH_BUFFERS) for name in module.classes):
         return True
-    for of_class in waiting:  # which grows
-        for node in (it for it in ast.walk(of_class.node) if isinstance(it, ast.Call)):
-            call = Expression(module.program, of_class.file, node)
+    of_classes = [it for it in module.program.flow.types(module.point) if isinstance(it, Entity)]
+    return bool(of_classes) and all(_registers_any(module.program, it) for it in of_classes)
+
+
+def _registers_any(program: Program, of_class: Entity) -> bool:
+    waiting = [of_class]
+    for each in waiting:  # which grows
+        for node in (it for it in ast.walk(each.node) if isinstance(it, ast.Call)):
+            call = Expression(program, each.file, node)
             if call.method == "register_buffer" or any(it.startswith(_WITH_BUFFERS) for it in call.classes):
                 return True
-            types = flow.types(call.point)
+            types = program.flow.types(call.point)
             waiting += [it for it in types if isinstance(it, Entity) and it not in waiting]
     return False
 

@@ -1,7 +1,5 @@
 """The lines of a program that no rank ran: what is called there, and whether ranks may decide about it differently."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -14,12 +12,14 @@ from ddpdoctor.check import Kind as Subject
 from ddpdoctor.program import Condition, Expression, Origin, Program, Source
 from ddpdoctor.program.files import name_called
 from ddpdoctor.program.index import Context, Origins
-from ddpdoctor.program.known import GENERATORS, LOADERS, SEEDS, gathers
+from ddpdoctor.program.known import GENERATORS, LOADERS, PROCESSES, SEEDS, gathers
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
-from ddpdoctor.unreached.ranks import SIZE, asks_size, divides, is_shut, ranks_where
+from ddpdoctor.unreached.processes import Processes
+from ddpdoctor.unreached.ranks import SIZE, asks_size, divides, is_impossible, ranks_where
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
+_GROUP = ("torch.distributed.init_process_group",)
 JOINED_BY_ALL = frozenset(
     {
         DDP,
@@ -76,10 +76,16 @@ class Decision:
         text = self.condition.test.text
         return text if self.condition.holds else f"not ({text})"
 
-    def evidence(self, because: str) -> tuple[Evidence, ...]:
+    @property
+    def because(self) -> str:
+        """Why ranks may see it differently."""
+        return BECAUSE[self.source.origin]
+
+    @property
+    def evidence(self) -> tuple[Evidence, ...]:
         """Where the value comes from, line by line."""
         return (
-            Evidence(f"decided by {self.condition.test.text}: {because}", where=self.condition.at),
+            Evidence(f"decided by {self.condition.test.text}: {self.because}", where=self.condition.at),
             *path_of(self.source, self.condition.at),
         )
 
@@ -203,7 +209,12 @@ class UnreachedLines:
         return bool(body) and not self._reached(condition.test.file.where(body[0]))
 
     def _ways_to(self, call: Expression) -> list[Way]:
-        return [it for it in ways_to(call) if not any(map(is_shut, it.conditions))]
+        ways = (it for it in ways_to(call) if not any(map(is_impossible, it.conditions)))
+        return [it for it in ways if self._processes.is_of_job(it) and not _is_of_one_that_trains(it)]
+
+    @cached_property
+    def _processes(self) -> Processes:
+        return Processes(self.program, self.calls(_GROUP), self.calls(PROCESSES))
 
     def is_unreached(self, where: Where) -> bool:
         """Whether no rank came to a line."""
@@ -212,7 +223,7 @@ class UnreachedLines:
     @cached_property
     def is_distributed(self) -> bool:
         """Whether the program makes a process group by itself."""
-        return next(self.calls(("torch.distributed.init_process_group",)), None) is not None
+        return next(self.calls(_GROUP), None) is not None
 
     @cached_property
     def is_wrapped(self) -> bool:
@@ -277,9 +288,15 @@ class UnreachedLines:
         return None
 
     def decided_by(self, origins: Collection[Origin], conditions: Sequence[Condition]) -> Decision | None:
-        """The first of some conditions that ranks may see differently by one of these."""
-        decisions = filter(None, map(self.decision, conditions))
-        return next((it for it in decisions if it.source.origin in origins), None)
+        """The first of some conditions that ranks may see differently by one of these, while the job goes on."""
+        decisions = (self.decision(it) for it in conditions if not self.ends_job(it))
+        return next((it for it in decisions if it and it.source.origin in origins), None)
+
+    def ends_job(self, condition: Condition) -> bool:
+        """Whether a rank that does not go on raises, or ends its process: then the launcher ends the others."""
+        last = condition.otherwise[-1:] if not condition.holds else []
+        ends_process = self.program.loops.ends_process
+        return any(isinstance(it, ast.Raise) or ends_process(condition.test.file, it) for it in last)
 
     def own_source(self, value: Expression) -> Source | None:
         """Where a value begins that differs between ranks; None where that does not follow, or only in its size."""
@@ -298,11 +315,11 @@ class UnreachedLines:
         return origins.of(origin) if origin else None
 
     def _draws_apart(self, origins: Origins) -> bool:
-        """Whether ranks draw other random numbers: torch begins with one seed everywhere, Python and numpy do not."""
+        """Whether ranks draw other random numbers: each process begins with a seed of its own."""
         drawn = [it.name for it in origins.sources if it.origin is Origin.RANDOM]
-        return any(self.seeds_apart if it.startswith("torch.") else not self._seeds_alike(it) for it in drawn)
+        return any(not self.seeds_alike(it) for it in drawn)
 
-    def _seeds_alike(self, name: str) -> bool:
+    def seeds_alike(self, name: str) -> bool:
         """Whether the program seeds what draws by what may be equal on all ranks."""
         own = [it for it in (*SEEDS, *GENERATORS) if name.partition(".")[0] == it.partition(".")[0]]
         seeds = [*self.calls(own), *self._named({"set_seed", "seed_everything"})] if own else []
@@ -313,12 +330,6 @@ class UnreachedLines:
         """Whether forwards of wrapped models send the buffers of rank 0."""
         given = [it.argument(None, "broadcast_buffers") for it in self.calls((DDP,))]
         return any(it is None or getattr(it.node, "value", None) is not False for it in given)
-
-    @cached_property
-    def seeds_apart(self) -> bool:
-        """Whether each rank draws other random numbers of torch: the rank seeds them."""
-        given = [it.argument(0, "seed") for it in self.calls(("torch.manual_seed",))]
-        return bool(given) and all(it is not None and it.origins.differs for it in given)
 
     def _is_of_shards(self, value: Expression) -> bool:
         """Whether the data that a value is made of is another on each rank: a loader without a sampler gives all ranks
@@ -340,7 +351,8 @@ class UnreachedLines:
     def is_paired(self, call: Expression, decision: Decision) -> bool:
         """Whether the ranks that do not come to a call may come to another one that it meets."""
         condition = decision.condition
-        other = [_operation(it) for it in self._otherwise(condition)]
+        otherwise: set[ast.AST] = {*self.program.calls_otherwise(condition)}
+        other = [_operation(it) for it in self.meetings if it.node in otherwise]
         if decision.source.origin is not Origin.RANK:
             return bool(other)
         if _operation(call) in other:
@@ -349,10 +361,12 @@ class UnreachedLines:
         others = self._by_rank[_operation(call)]
         return any(it != own and (own is None or it is None or not it <= own) for it in others)
 
-    def _otherwise(self, condition: Condition) -> list[Expression]:
-        """The calls that are made for all ranks where the condition is otherwise."""
-        nodes = {it.node: it for it in self.meetings}
-        return [nodes[it] for it in self.program.calls_otherwise(condition) if it in nodes]
+
+def _is_of_one_that_trains(way: Way) -> bool:
+    """Whether some ranks come that way only where a module is in train mode: what they run alone is an evaluation."""
+    asks_mode = (any(part.is_attribute("training") for part in it.test.parts()) for it in way.conditions)
+    first = next((number for number, asks in enumerate(asks_mode) if asks), len(way.conditions))
+    return any(it.by_rank for it in way.conditions[first:])
 
 
 def _is_optimizer(name: str) -> bool:

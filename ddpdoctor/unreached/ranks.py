@@ -1,9 +1,8 @@
 """For which ranks a condition on the rank holds, by trying it with the number of each; and which loaders read other
 samples on each rank."""
 
-from __future__ import annotations
-
 import ast
+from contextlib import suppress
 from typing import Any
 
 from ddpdoctor.program import Condition, Expression, Origin
@@ -30,12 +29,10 @@ def ranks_where(condition: Condition) -> frozenset[int] | None:
 
 def who(ranks: frozenset[int] | None) -> str:
     """``only rank 0``, ``only ranks other than 0``, ``only some ranks``."""
-    if ranks is None or not ranks:
-        return "only some ranks"
-    if len(ranks) == SIZE - 1:
+    if ranks and len(ranks) == SIZE - 1:
         (other,) = set(range(SIZE)) - ranks
         return f"only ranks other than {other}"
-    return f"only {ranks_phrase(ranks)}" if len(ranks) == 1 else "only some ranks"
+    return f"only {ranks_phrase(ranks)}" if ranks and len(ranks) == 1 else "only some ranks"
 
 
 def _on(rank: int, expression: Expression) -> Any:
@@ -57,7 +54,26 @@ def _on(rank: int, expression: Expression) -> Any:
 
 def is_shut(condition: Condition) -> bool:
     """Whether a condition is never so: constants of the program say that, or the ranks that it needs are none."""
-    return any(not known for it in condition.needs() if (known := ranks_where(it)) is not None)
+    return any(map(_is_never, condition.needs()))
+
+
+def is_impossible(condition: Condition) -> bool:
+    """Whether it is shut, and not only by a variable that is off by a constant: somebody turns that on some day."""
+    return any(_is_never(it) and not _is_switch(it.test) for it in condition.needs())
+
+
+def _is_never(condition: Condition) -> bool:
+    return ranks_where(condition) == frozenset()
+
+
+def _is_switch(test: Expression) -> bool:
+    """Whether it is a variable whose value constants say, and neither the rank nor the number of ranks."""
+    if not isinstance(test.node, ast.Name | ast.Attribute | ast.Subscript):
+        return False
+    with suppress(Undecided, TypeError, ArithmeticError, RecursionError):
+        Trial(lambda _: None).value(test)
+        return True
+    return False
 
 
 _SIZES = frozenset({"size", "numel", "dim", "nelement", "__len__"})

@@ -1,7 +1,5 @@
 """What a resume leaves out of what was saved, and devices that are numbered by the global rank."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 
@@ -76,7 +74,8 @@ def _sources(lines: UnreachedLines, path: str, node: ast.expr) -> tuple[Source, 
 
 
 def devices_by_rank(lines: UnreachedLines) -> Iterator[Sight]:
-    """The unreached calls that choose a GPU by the global rank."""
+    """The unreached calls that choose a GPU by the global rank, the first of each place where that begins."""
+    found: dict[object, list[tuple[Expression, Source]]] = {}
     for call, number in _devices(lines):
         if number is None or not lines.ways(call):
             continue
@@ -84,7 +83,10 @@ def devices_by_rank(lines: UnreachedLines) -> Iterator[Sight]:
         ranks = [it for it in sources if it.origin is Origin.RANK]
         divided = any(isinstance(getattr(it.node, "op", None), ast.Mod) for it in number.made_of())
         if ranks and not divided and all(it.name in _OF_ALL_HOSTS for it in ranks):
-            yield Sight(call.where, {"name": ranks[0].name}, path_of(ranks[0], call.where), certain=False)
+            found.setdefault(ranks[0].path[:1], []).append((call, ranks[0]))
+    for (call, rank), *others in found.values():
+        more = (Evidence("chosen by it, too", where=it.where) for it, _ in others)
+        yield Sight(call.where, {"name": rank.name}, (*path_of(rank, call.where), *more), certain=False)
 
 
 def _devices(lines: UnreachedLines) -> Iterator[tuple[Expression, Expression | None]]:

@@ -1,7 +1,5 @@
 """Weights that each rank changes by values of its own, and metrics of one rank's part."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -9,7 +7,9 @@ from typing import TypeAlias
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Expression, Origin
-from ddpdoctor.program.files import FUNCTIONS, dotted
+from ddpdoctor.program.files import FUNCTIONS, dotted, name_called
+from ddpdoctor.program.index import Point
+from ddpdoctor.program.known import REDUCES, TO_ONE
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.unreached.files import CHECKPOINTS
 from ddpdoctor.unreached.lines import BECAUSE, DDP, Sight, UnreachedLines, path_of
@@ -17,16 +17,7 @@ from ddpdoctor.unreached.lines import BECAUSE, DDP, Sight, UnreachedLines, path_
 _DRAWN = ("normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_")
 """Methods of tensors that fill them with random numbers."""
 _SET = (
-    "copy_",
-    "add_",
-    "mul_",
-    "lerp_",
-    "fill_",
-    "zero_",
-    "sub_",
-    "div_",
-    "addcmul_",
-    "index_copy_",
+    *("copy_", "add_", "mul_", "lerp_", "fill_", "zero_", "sub_", "div_", "addcmul_", "index_copy_"),
     *_DRAWN,
 )
 _INITS = "torch.nn.init."
@@ -45,6 +36,7 @@ _SHOWS = (
     "pathlib.Path.write_text",
 )
 _PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
+_GIVES_ALL = TO_ONE | REDUCES.keys()
 _NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 
 
@@ -83,14 +75,17 @@ def _changes(unreached: UnreachedLines) -> Iterator[_Change]:
 def _changed_apart(unreached: UnreachedLines) -> Iterator[Sight]:
     """Parameters of wrapped models that each rank sets to something else, and that nothing sends afterwards."""
     for change in _changes(unreached) if unreached.is_wrapped else ():
-        if not _is_parameter(unreached, change.tensor) or _is_sent(unreached, change.at):
-            continue
-        for way in unreached.ways(change.at):
-            if not _is_after_wrap(unreached, change.tensor, way):
-                continue
-            if (found := _differs(unreached, change, way)) is not None:
-                why, evidence = found
-                yield Sight(change.at.where, {"what": change.tensor.text, "why": why}, evidence)
+        if _is_parameter(unreached, change.tensor) and not _is_sent(unreached, change.at):
+            yield from _apart(unreached, change)
+
+
+def _apart(unreached: UnreachedLines, change: _Change, setting: str = "") -> Iterator[Sight]:
+    """The ways by which ranks come to a change of a parameter, or of a setting, that differs between them."""
+    for way in unreached.ways(change.at):
+        if setting or _is_after_wrap(unreached, change.tensor, way):
+            by = [Origin.OWN_DATA] if setting else [Origin.RANK, Origin.OWN_DATA]
+            for why, evidence in _differs(unreached, change, way, by):
+                yield Sight(change.at.where, {"what": setting or change.tensor.text, "why": why}, evidence)
 
 
 def _loaded_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
@@ -102,9 +97,8 @@ def _loaded_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
             owner = replace(call, context=way.context).owner
             decision = unreached.decided_by([Origin.RANK], way.conditions)
             if owner and decision and _is_wrapped(owner) and _is_trained_after(unreached, way):
-                because = BECAUSE[Origin.RANK]
-                words = {"what": owner.text, "why": f"a condition on {because}"}
-                yield Sight(call.where, words, decision.evidence(because))
+                words = {"what": owner.text, "why": f"a condition on {decision.because}"}
+                yield Sight(call.where, words, decision.evidence)
 
 
 def _is_wrapped(owner: Expression) -> bool:
@@ -132,17 +126,7 @@ def set_apart(unreached: UnreachedLines) -> Iterator[Sight]:
         held = target.inner(node.value)
         if not any(it.is_attribute("param_groups") for it in held.made_of()):
             continue
-        for way in unreached.ways(target):
-            source = unreached.own_source(value)
-            if source is not None:
-                why, evidence = BECAUSE[source.origin], path_of(source, target.where)
-            else:
-                decision = unreached.decided_by([Origin.OWN_DATA], way.conditions)
-                if decision is None:
-                    continue
-                why = f"a condition on {BECAUSE[decision.source.origin]}"
-                evidence = decision.evidence(BECAUSE[decision.source.origin])
-            yield Sight(target.where, {"what": str(node.slice.value), "why": why}, evidence)
+        yield from _apart(unreached, _Change(target, target, (value,)), str(node.slice.value))
 
 
 def _rates_by_own_loss(unreached: UnreachedLines) -> Iterator[Sight]:
@@ -153,17 +137,18 @@ def _rates_by_own_loss(unreached: UnreachedLines) -> Iterator[Sight]:
             yield Sight(at, {"what": "lr", "why": BECAUSE[source.origin]}, path_of(source, at))
 
 
-def _differs(unreached: UnreachedLines, change: _Change, way: Way) -> tuple[str, tuple[Evidence, ...]] | None:
-    for value in change.values:
-        source = unreached.own_source(replace(value, context=way.context))
-        if source is not None:
-            return BECAUSE[source.origin], path_of(source, change.at.where)
-    if change.draws and unreached.seeds_apart:
-        return "random numbers, which each rank draws from its own seed", ()
-    if decision := unreached.decided_by([Origin.RANK, Origin.OWN_DATA], way.conditions):
-        because = BECAUSE[decision.source.origin]
-        return f"a condition on {because}", decision.evidence(because)
-    return None
+def _differs(
+    unreached: UnreachedLines, change: _Change, way: Way, by: Collection[Origin]
+) -> Iterator[tuple[str, tuple[Evidence, ...]]]:
+    """Why a change differs between ranks, if it does, and where that comes from."""
+    given = [it for it in (change.at.argument(None, "generator"),) if it is not None]
+    sources = (unreached.own_source(replace(it, context=way.context)) for it in (*change.values, *given))
+    if source := next(filter(None, sources), None):
+        yield BECAUSE[source.origin], path_of(source, change.at.where)
+    elif change.draws and not given and not unreached.seeds_alike("torch."):
+        yield "random numbers, which each rank draws from its own seed", ()
+    elif decision := unreached.decided_by(by, way.conditions):
+        yield f"a condition on {decision.because}", decision.evidence
 
 
 def _is_parameter(unreached: UnreachedLines, tensor: Expression) -> bool:
@@ -240,18 +225,15 @@ def _decides(unreached: UnreachedLines) -> _Used:
     for file in unreached.program.files.values():
         tests = (it.test for it in file.scopes if isinstance(it, ast.If) and isinstance(it.test, ast.BoolOp))
         for test in (Expression(unreached.program, file, it) for it in tests):
-            if unreached.is_unreached(test.where) and _has_rank(test):
-                yield from ((part, test.where) for part in test.parts())
+            parts = [*test.parts()] if unreached.is_unreached(test.where) else []
+            if any(it.only(Origin.RANK) and Origin.RANK in it.origins.kinds for it in parts):
+                yield from ((part, test.where) for part in parts)
 
 
 def _plateaus(unreached: UnreachedLines) -> _Used:
     for call in unreached.calls_of_methods(("step",)):
         if call.owner is not None and _PLATEAU in call.owner.classes and unreached.ways(call):
             yield from ((value, call.where) for value in call.arguments[:1])
-
-
-def _has_rank(test: Expression) -> bool:
-    return any(it.only(Origin.RANK) and Origin.RANK in it.origins.kinds for it in test.parts())
 
 
 def _of_a_part(unreached: UnreachedLines, value: Expression, at: Where) -> Iterator[Sight]:
@@ -263,9 +245,41 @@ def _of_a_part(unreached: UnreachedLines, value: Expression, at: Where) -> Itera
 
 
 def _is_evaluated(unreached: UnreachedLines, value: Expression) -> bool:
-    """Whether a model is called without gradients on the way, and what it gives is summed up by a loop."""
-    models = (it for it in value.made_of() if _calls_module(it))
-    return any(_is_without_gradients(unreached, it) for it in models)
+    """Whether a model is called without gradients on the way, and no collective is given what becomes of it.
+
+    Under which condition one is given that is not asked: mostly whether there are several ranks.
+    """
+    parts = [*value.made_of()]
+    if any(it.is_call and not it.called.isdisjoint(_GIVES_ALL) for it in parts):
+        return False
+    evaluated = [it for it in parts if _calls_module(it) and _is_without_gradients(unreached, it)]
+    if not evaluated:
+        return False
+    given = [
+        (_objects(tensor), [line for way in ways_to(it) for line in way.lines])
+        for it in unreached.calls(_GIVES_ALL)
+        for tensor in it.arguments[:1]
+    ]
+
+    def is_given(part: Expression) -> bool:
+        ahead = (
+            objects for objects, at in given if any(unreached.program.is_ahead(it, part.where) for it in at)
+        )
+        return not _objects(part).isdisjoint(it for objects in ahead for it in objects)
+
+    rest = {it.node for it in value.made_of(is_given)}
+    return any(it.node in rest for it in evaluated)
+
+
+def _objects(value: Expression) -> set[Point]:
+    """The objects that a value may be, by the calls that make them; what ``clone`` gives is another one."""
+    waiting, made = [value.point], set[Point]()
+    for now in waiting:  # which grows
+        is_call = isinstance(now.node, ast.Call)
+        copies = [] if is_call and name_called(now.node) == "clone" else value.program.flow.copies(now)  # type: ignore[arg-type]
+        made |= {now} if is_call and not copies else set()
+        waiting += [it for it in dict.fromkeys(copies) if it not in waiting]
+    return made
 
 
 def _calls_module(value: Expression) -> bool:

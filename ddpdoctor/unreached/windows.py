@@ -1,10 +1,9 @@
 """Windows of micro-batches after whose last backward the optimizer steps though that backward ran under no_sync()."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -63,6 +62,16 @@ class _Loop:
             return None
         return all(found)
 
+    @property
+    def last(self) -> int:
+        """The number of its last turn, where it goes over the micro-batches of one window."""
+        over = getattr(self.node, "iter", None)
+        if isinstance(over, ast.Call) and name_called(over) in ("range", "trange") and len(over.args) == 1:
+            with suppress(Undecided, TypeError, ArithmeticError, RecursionError):
+                number = Expression(self.unreached.program, self.file, over.args[0])
+                return int(Trial(lambda point: self._known(point, 0)).value(number)) - 1
+        return _WINDOW - 1
+
     def _known(self, point: Point, turn: int) -> Any:
         node = point.node
         if isinstance(node, Definition) and (number := self._index(node, turn)) is not None:
@@ -72,10 +81,8 @@ class _Loop:
         flow = self.unreached.program.flow
         if isinstance(node, ast.Call) and not flow.copies(point):
             return _LENGTH if name_called(node) == "len" else None
-        return _WINDOW if isinstance(node, Definition) and self._is_given(point) else None
-
-    def _is_given(self, point: Point) -> bool:
-        return not self.unreached.program.flow.copies(point) and point.node.how is How.PARAMETER  # type: ignore[union-attr]
+        given = isinstance(node, Definition) and node.how is How.PARAMETER and not flow.copies(point)
+        return _WINDOW if given else None
 
     def _index(self, definition: Definition, turn: int) -> int | None:
         """The number of a turn, as the loop itself counts."""
@@ -119,10 +126,8 @@ class _Loop:
         if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add):
             return None
         one = isinstance(statement.value, ast.Constant) and statement.value.value == 1
-        in_turn = [it for it in point.file.above(statement) if isinstance(it, ast.For | ast.While | ast.If)][
-            :1
-        ]
-        return statement if one and in_turn == [self.node] else None
+        blocks = (it for it in point.file.above(statement) if isinstance(it, ast.For | ast.While | ast.If))
+        return statement if one and next(blocks, None) is self.node else None
 
     def _size(self, point: Point) -> int | None:
         """A whole number that no turn changes."""
@@ -154,7 +159,8 @@ def steps_without_sync(unreached: UnreachedLines) -> Iterator[Sight]:
                     for loop in _loops_of(unreached, way)[:1]:
                         uses = loop.inside(call, way)
                         if uses is not None:
-                            yield from _of_loop(loop, call, [*uses, *_in_way(own, way)])
+                            uses += (replace(it, test=replace(it.test, context=way.context)) for it in own)
+                            yield from _of_loop(loop, call, uses)
     flags = [it for it in program.assigned() if it[0].is_attribute("require_backward_grad_sync")]
     for flag, value in flags:
         for node in program.loops.around(flag.file, flag.node.lineno)[-1:]:
@@ -163,12 +169,6 @@ def steps_without_sync(unreached: UnreachedLines) -> Iterator[Sight]:
                 loop = _Loop(unreached, flag.file, node)
                 within = [it for it in program.conditions(flag.where) if it.at.line in lines(node)]
                 yield from _of_loop(loop, flag, [*within, Condition(value, False, flag.where)])
-
-
-def _in_way(conditions: Sequence[Condition], way: Way) -> Iterator[Condition]:
-    for it in conditions:
-        test = Expression(it.test.program, it.test.file, it.test.node, way.context)
-        yield Condition(test, it.holds, it.at)
 
 
 def _loops_of(unreached: UnreachedLines, way: Way) -> list[_Loop]:
@@ -214,7 +214,7 @@ def _of_loop(loop: _Loop, no_sync: Expression, uses: list[Condition]) -> Iterato
         if it.file.scopes[it.node] is home and (it.where.line or 0) > lines(loop.node)[-1]
     ]
     if not steps and len(behind) == 1:
-        turns, size, step = [_WINDOW - 1], _WINDOW, behind[0]
+        turns, size, step = [loop.last], loop.last + 1, behind[0]
     elif steps and not behind:
         turns = [it for it in range(_TURNS) if any(loop.holds(conditions, it) for _, conditions in steps)]
         size = max((second - first for first, second in pairwise(turns)), default=0)

@@ -144,6 +144,58 @@ def test_a_slow_start_gives_no_time_to_ranks_that_all_wait(before: RankActivity,
     assert verdict_at(scene, 100, detector) == pytest.approx(15 + limit, abs=0.5)
 
 
+OUTLIER = 15.0
+
+
+def after_outlier(*, all_waited: bool, hours: float) -> HangDetector:
+    """Has followed a job for hours, in which ranks once waited for 15 s; it trained at each look before and after."""
+    detector = HangDetector(least=30.0)
+    detector.together = 20.0
+    for half in range(int(OUTLIER * 2)):
+        waits = WAITS if all_waited or half > OUTLIER * 2 - 4 else BLOCKED
+        detector.look(half / 2, {0: Observation(WAITS, 0.0), 1: Observation(waits, 0.0)})
+    for second in range(int(hours * 3600)):
+        moved = OUTLIER + second
+        detector.look(moved, {0: Observation(WORKS, moved), 1: Observation(WAITS, moved)})
+    detector.together = 5.0
+    return detector
+
+
+def from_now(detector: HangDetector, begin: float, *activities: RankActivity) -> float | None:
+    """How long ranks do this until it is called a hang."""
+    for half in range(200):
+        ranks = {rank: Observation(activity, begin) for rank, activity in enumerate(activities)}
+        if detector.look(begin + half / 2, ranks).state is HUNG:
+            return half / 2
+    return None
+
+
+@pytest.mark.parametrize(
+    ("all_waited", "hours", "then", "limit"),
+    [
+        (True, 1.0, WAITS, 5),
+        (True, 0.1, WAITS, 45),  # what made it long may still be there
+        (False, 0.1, WAITS, 5),  # a rank was away until shortly before its end
+        (True, 1.0, BLOCKED, 45),  # checkpoints may be hours apart
+        (True, 1.0, WORKS, None),  # an evaluation of ten times its usual time
+    ],
+)
+def test_one_long_pause_of_a_long_job(
+    all_waited: bool, hours: float, then: RankActivity, limit: float | None
+) -> None:
+    detector = after_outlier(all_waited=all_waited, hours=hours)
+    assert from_now(detector, OUTLIER + hours * 3600, WAITS, then) == limit
+
+
+def test_time_in_which_nobody_could_look_is_no_pause() -> None:
+    """A machine that stood still, and ranks that their launcher starts anew."""
+    detector = HangDetector()
+    detector.look(0.0, still(WAITS, WAITS)(0.0))
+    detector.look(0.5, still(WAITS, WAITS)(0.5))
+    detector.go_on(40.0, seen=False)
+    assert from_now(detector, 40.5, WAITS, WAITS) == 5
+
+
 def test_pauses_never_make_it_more_than_a_minute() -> None:
     detector = HangDetector(least=30.0)
     told = verdict_at(pauses(25, 28, then=still(WAITS, BLOCKED)), 200, detector)

@@ -2,7 +2,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -84,7 +83,6 @@ def test_a_rank_that_fails_is_named_in_one_line(tmp_path, instead, expected):
         (["--batch-size", "0"], "'--batch-size': 0 is less than 1"),
         (["--width", "30"], "--width 30 is not a multiple of 4"),
         (["--backend", "mpi"], "--backend mpi is neither gloo nor nccl"),
-        (["--plot", "bench.pdf"], "'bench.pdf' ends with neither .png nor .svg"),
         pytest.param(
             ["--timeout", "0.1", "--quick"],
             "the time limit of 0.1 s was reached: importing torch",
@@ -98,18 +96,3 @@ def test_what_cannot_be_is_one_line(tmp_path, arguments, expected):
     assert expected in done.err
     assert done.err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_picture_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    from ddpdoctor.bench.figures import sections
-    from ddpdoctor.picture import draw
-    from tests.bench.test_verdict import results
-    from tests.bench.timed import rank
-
-    calls = [{"operation": "all_reduce", "bytes": 1 << 20, "seconds": [0.001, 0.002]}]
-    timed = {"collectives": calls}
-    for name in ("bench.svg", "bench.png"):
-        measured = sections(results({**rank(), **timed}, {**rank(), **timed}))
-        draw([figure for section in measured for figure in section.figures], Path(tmp_path, name))
-        assert Path(tmp_path, name).stat().st_size > 5000

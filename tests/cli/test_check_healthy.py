@@ -19,7 +19,6 @@ AS_INSTALLED = "import sys; sys.path[:] = filter(None, sys.path); from ddpdoctor
 
 GROUP = (
     "DD001",
-    "DD002",
     "DD004",
     "DD014",
     "DD103",

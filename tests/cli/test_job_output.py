@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ddpdoctor import registry
-from ddpdoctor.cli.judging import with_output
+from ddpdoctor.cli.run_judging import with_output
 from ddpdoctor.job.torchrun import ERR
 from ddpdoctor.judge import Verdict, judge, merge
 from ddpdoctor.model import Finding, Source

@@ -94,6 +94,7 @@ def test_commands_share_their_groups():
         ("--format junit --output a.xml --format github", ["junit a.xml", "github -"]),
         ("--output a --format json --format sarif --output b", ["json a", "sarif b"]),
         ("--format=json --output=- --format=terminal --output=a", ["json -", "terminal a"]),
+        ("--output a.sarif --output=b.json --output c.html", ["sarif a.sarif", "json b.json", "html c.html"]),
     ],
 )
 def test_an_output_belongs_to_the_format_before_it(line, reports, monkeypatch):

@@ -1,4 +1,3 @@
-import io
 import json
 import os
 import signal
@@ -11,10 +10,10 @@ import pytest
 from ddpdoctor.cli import run
 from ddpdoctor.cli.option import NodeCount
 from ddpdoctor.cli.options import TrainOptions
-from ddpdoctor.cli.train import TrainingProgress, describe, launch_of_training
+from ddpdoctor.cli.train import launch_of_training
 from ddpdoctor.job.trainer import TrainingRun, about, bundled_configs
 from ddpdoctor.launch import Launch
-from ddpdoctor.runs.run_reader import DIED, Position, Step, find_runs, read_run
+from ddpdoctor.runs.run_reader import find_runs, read_run
 from tests.support.command import SECONDS, ddpdoctor, environment
 from tests.support.processes import running_below, wait_until
 
@@ -34,11 +33,10 @@ def test_a_run_is_trained_and_kept(tmp_path):
     temporary.mkdir()
     done = ddpdoctor("train", *SHORT, cwd=tmp_path, env={"TMPDIR": str(temporary)})
     assert done.status == 0, done.err
-    assert "step 3 of 3, loss" in done.err
-    assert "samples/s" in done.err
+    assert "epoch 1: loss" in done.err
     (folder,) = find_runs(tmp_path / "runs")
     found = read_run(folder)
-    assert (found.status, found.world_size, found.planned_steps) == ("finished", 2, 3)
+    assert (found.status, found.described.world_size, found.described.steps) == ("finished", 2, 3)
     assert [step.step for step in found.steps] == [1, 2, 3]
     assert found.problems == ()
     assert list(temporary.iterdir()) == []
@@ -125,7 +123,7 @@ def test_a_rank_that_is_killed_is_named_and_takes_all_with_it(training, tmp_path
     assert training.returncode == 1
     assert last_line(err).startswith("ddpdoctor: error: rank 1 was ended by signal 9; the run is in runs/")
     (folder,) = find_runs(tmp_path / "runs")
-    assert read_run(folder).status.partition(":")[0] in (DIED, "failed")  # rank 0 may have had time to say so
+    assert read_run(folder).status.startswith("failed: ")
     assert ranks_below(tmp_path) == {}
 
 
@@ -171,7 +169,7 @@ def test_the_bundled_configurations_are_listed_with_what_they_are(capsys):
     assert all(len(about(path)) > 10 for path in bundled_configs().values())
 
 
-PARALLEL = {"world_size": None, "master_addr": "127.0.0.1", "master_port": None, "device": "cpu"}
+PARALLEL = {"world_size": None, "device": "cpu"}
 
 
 def launch_of(parallel=None, **options):
@@ -188,8 +186,7 @@ def test_the_ranks_are_those_asked_for_or_the_configurations_or_two():
 
 def test_torchrun_finds_a_port_unless_one_is_given():
     assert launch_of().explicit == frozenset()
-    assert launch_of({"master_port": 29555}).explicit == {"master_port"}
-    named = launch_of({"master_port": 29555}, master_port=29556)
+    named = launch_of(master_port=29556)
     assert (named.master_port, named.explicit) == (29556, {"master_port"})
     found = launch_of(rdzv_backend="c10d", rdzv_endpoint="node0:29500", nodes=NodeCount(2, 2))
     assert found.rendezvous == (("backend", "c10d"), ("endpoint", "node0:29500"))
@@ -262,63 +259,3 @@ def test_a_broken_error_file_is_passed_over(tmp_path):
     own.mkdir(parents=True)
     (own / "error.json").write_text("{")
     assert failure(tmp_path, SUMMARY.format(code=1)).text == "rank 1 ended with exit status 1"
-
-
-# -- progress ----------------------------------------------------------------------------------------------------
-
-
-def position(step, total=200, **values):
-    return Position(Step(step, loss=3.214, samples_per_second=812.3, **values), total, 75.0)
-
-
-class Terminal(io.TextIOWrapper):
-    def __init__(self):
-        super().__init__(io.BytesIO(), write_through=True)
-
-    def getvalue(self):
-        return self.buffer.getvalue().decode()
-
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_position_is_described():
-    assert describe(position(40)) == "step 40 of 200, loss 3.21, 812 samples/s, 1:15 left"
-    assert describe(Position(Step(40), None, None)) == "step 40"
-    assert describe(Position(Step(40), None, 7325.0)) == "step 40, 2:02:05 left"
-
-
-def test_a_pipe_gets_a_line_for_each_tenth_and_now_and_then():
-    clock, stream = [0.0], io.StringIO()
-    with TrainingProgress(stream=stream, clock=lambda: clock[0]) as bar:
-        for step in range(1, 201):
-            clock[0] += 0.01
-            bar.show(position(step))
-    assert [int(line.split()[1]) for line in stream.getvalue().splitlines()] == list(range(20, 201, 20))
-    slow = io.StringIO()
-    with TrainingProgress(stream=slow, clock=lambda: clock[0]) as bar:
-        for step in range(1, 5):
-            clock[0] += 6.0
-            bar.show(position(step, total=None))
-    assert [int(line.split()[1].rstrip(",")) for line in slow.getvalue().splitlines()] == [2, 4]
-
-
-def test_a_terminal_gets_a_bar_and_lines_stay_above_it(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    stream = Terminal()
-    with TrainingProgress(stream=stream) as bar:
-        bar.show(position(40))
-        bar.sink(stream).write(b"epoch 1: [loss] 3\n")
-        bar.show(position(200))
-    text = stream.getvalue()
-    assert "step 200 of 200" in text
-    assert "epoch 1: [loss] 3\n" in text
-    assert text.index("epoch 1") < text.rindex("step 200")
-    assert "\x1b[?25h" in text  # the cursor is there again
-
-
-def test_quiet_says_nothing():
-    stream = io.StringIO()
-    with TrainingProgress(quiet=True, stream=stream) as bar:
-        bar.show(position(200))
-    assert stream.getvalue() == ""

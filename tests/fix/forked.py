@@ -43,7 +43,7 @@ def ran(script: Path, folder: Path, project: Path, nproc: int) -> Ran:
     if starts_ranks_itself(script):
         done = run_alone(script, folder, str(nproc), seconds=SECONDS)
     else:
-        rehearse = int(needs_gpus(script))
+        rehearse = needs_gpus(script)
         done = run_forked(
             script, folder, nproc=nproc, rehearse=rehearse, hang_after=HANG_SECONDS, seconds=SECONDS
         )

@@ -5,33 +5,6 @@ import pytest
 from ddpdoctor.fix import CannotPatch
 from tests.fix.cases import changed, patched
 
-LOSS = """\
-from torch import nn
-criterion = {made}
-for tokens, targets in batches:
-    loss = criterion(model(tokens), targets.view(-1))  # here
-"""
-
-
-def test_elements_that_a_loss_module_ignores_do_not_count(tmp_path):
-    after = patched("global_mean", LOSS.format(made="nn.CrossEntropyLoss(ignore_index=PAD)"), tmp_path)
-    assert "count = (targets.view(-1) != PAD).sum()\n" in after
-
-
-@pytest.mark.parametrize(
-    ("made", "reason"),
-    [("nn.CrossEntropyLoss(weight=weights)", "weighted by classes"), ("losses[name]", "not known what")],
-)
-def test_a_loss_module_of_another_mean_is_left_alone(made, reason, tmp_path):
-    with pytest.raises(CannotPatch, match=reason):
-        patched("global_mean", LOSS.format(made=made), tmp_path)
-
-
-def test_a_loss_function_of_unknown_options_is_left_alone(tmp_path):
-    with pytest.raises(CannotPatch, match="not known what criterion averages"):
-        patched("global_mean", "def f(criterion):\n    loss = criterion(x, y)  # here\n", tmp_path)
-
-
 VALIDATE = """\
 from torch.utils.data import DataLoader
 def validate():
@@ -167,22 +140,6 @@ def test_a_while_whose_rounds_end_early_is_left_alone(tmp_path):
     """
     with pytest.raises(CannotPatch, match="not every round of the loop at line 4 comes to its end"):
         patched("agree", text, tmp_path)
-
-
-def test_a_mean_over_masked_elements_counts_those_of_all_ranks(tmp_path):
-    text = """\
-    def masked(losses, mask):
-        return (losses * mask).sum() / mask.sum().clamp(min=1)
-    loss = masked(net(x), mask)
-    loss.backward()  # here
-    """
-    line = "    return (losses * mask).sum() / mask.sum().clamp(min=1)\n"
-    mean = """\
-    count = mask.sum()
-    dist.all_reduce(count)
-    return (losses * mask).sum() / (count / dist.get_world_size()).clamp(min=1)
-"""
-    assert patched("global_mean", text, tmp_path) == changed(text, (line, mean))
 
 
 def test_the_sums_of_a_quotient_are_reduced_before_it(tmp_path):

@@ -7,7 +7,6 @@ from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.patches import patches
 from ddpdoctor.model import Kind, Where
 from ddpdoctor.recorder.events.data import Loader
-from ddpdoctor.recorder.events.process import Raised
 from ddpdoctor.trace.data import Pass
 from tests.fix.cases import IMPORTS, NOTHING, changed, finding_at, patched
 from tests.support.recordings import recording, replace, trace
@@ -228,37 +227,6 @@ def test_an_optimizer_that_is_restored_is_not_restored_again(tmp_path):
     """
     with pytest.raises(CannotPatch, match="saved and restored already"):
         patched("restore_state", text, tmp_path)
-
-
-def refused_to_load():
-    error = Raised("UnpicklingError", "Weights only load failed. GLOBAL argparse.Namespace", 4.0)
-    return trace({0: recording(0, raised=error)})
-
-
-def test_options_are_saved_as_plain_values(tmp_path):
-    text = """\
-    from dataclasses import dataclass
-    @dataclass
-    class Config:
-        lr: float = 0.1
-    def main():
-        args, config = parser.parse_args(), Config()
-        state = {"model": net.state_dict(), "args": args, "config": config, "best": 0.5}
-        torch.save(state, path)
-        state = torch.load(path)  # here
-    """
-    after = changed(
-        text,
-        ("import dataclass\n", "import asdict, dataclass\n"),
-        ('"args": args', '"args": vars(args)'),
-        ('"config": config', '"config": asdict(config)'),
-    )
-    assert patched("plain_contents", text, tmp_path, refused_to_load()) == after
-
-
-def test_no_patch_of_another_exception_is_known(tmp_path):
-    with pytest.raises(CannotPatch, match="none is known for its exception"):
-        patched("plain_contents", "torch.load(path)  # here\n", tmp_path)
 
 
 def test_a_condition_of_a_write_gets_one_more(tmp_path):

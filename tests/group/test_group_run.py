@@ -167,3 +167,19 @@ def test_a_measurement_that_never_ends(group: Simulation, backend: str, use: Use
     record, seconds = group.run(backend)
     assert record.hung == "collectives"
     assert seconds == pytest.approx(limit, abs=2.5)
+
+
+def test_ranks_may_finish_while_their_processes_are_looked_at(
+    group: Simulation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group.joins()
+
+    def is_gone(pid: int) -> bool:
+        with rank_files.rank_file(group.folder, PIDS.index(pid)).open("a") as events:
+            events.write('{"event": "finished"}\n')
+        return True
+
+    monkeypatch.setattr("ddpdoctor.group.rank_state.is_gone", is_gone)
+    monkeypatch.setattr(Engine, "poll", lambda _: 0 if group.now > 1002.0 else None)
+    record, _ = group.run()
+    assert (record.broken, [rank.finished for rank in record.ranks]) == (None, [True, True])

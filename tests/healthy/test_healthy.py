@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.model import Level
+from tests.support.command import ddpdoctor
 from tests.support.forked import Ran, needs_gpus, run_alone, run_forked, starts_ranks_itself
 
-SCRIPTS = sorted(
-    script for script in Path(__file__).parent.glob("[!_]*.py") if not script.stem.startswith("test_")
-)
+HERE = Path(__file__).parent
+SCRIPTS = sorted(script for script in HERE.glob("[!_]*.py") if not script.stem.startswith("test_"))
 FORKED = [script for script in SCRIPTS if not starts_ranks_itself(script) and not needs_gpus(script)]
 
 
@@ -18,7 +17,7 @@ def test_nothing_is_found(script: Path, tmp_path: Path) -> None:
     if starts_ranks_itself(script):
         ran = run_alone(script, tmp_path / "ran", "3")
     else:
-        ran = run_forked(script, tmp_path / "ran", nproc=3, rehearse=int(needs_gpus(script)))
+        ran = run_forked(script, tmp_path / "ran", nproc=3, rehearse=needs_gpus(script))
     assert_nothing_is_found(ran)
 
 
@@ -38,7 +37,16 @@ def test_the_recorder_changes_nothing(script: Path, tmp_path: Path) -> None:
 
 
 def assert_nothing_is_found(ran: Ran) -> None:
-    assert [one for one in ran.findings if one.level is not Level.INFO] == [], "\n".join(ran.errors)
+    assert ran.told() == [], "\n".join(ran.errors)
     assert ran.trace.broken is None, "\n".join(ran.errors)
     notes = [note for rank in ran.trace.ranks if rank.recording for note in rank.recording.notes]
     assert [note for note in notes if note.text.startswith("Traceback")] == []
+
+
+@pytest.mark.slow
+def test_an_abort_after_the_end_of_a_script_is_none_of_its_launcher(tmp_path: Path) -> None:
+    """torchrun raises an exception of its own then."""
+    done = ddpdoctor(
+        "check", "-q", "--nproc", "2", "--select", "run", HERE / "aborts_after_its_end.py", cwd=tmp_path
+    )
+    assert (done.status, "No problem found" in done.out) == (0, True), done.out + done.err

@@ -98,18 +98,18 @@ def test_the_recorder_stands_in_front_of_the_users_path(monkeypatch: pytest.Monk
 
 
 def test_options_reach_the_recorder() -> None:
-    said = environ(JobKind.SCRIPT, batches=3, rehearse=2, time_limit=9.5)
+    said = environ(JobKind.SCRIPT, batches=3, rehearse=True, time_limit=9.5)
     asked = ("RECORD", "BATCHES", "FULL", "TIME_LIMIT", "REHEARSE", "NPROC")
-    assert [said[f"DDPDOCTOR_{name}"] for name in asked] == ["/run/record", "3", "0", "9.5", "2", "3"]
+    assert [said[f"DDPDOCTOR_{name}"] for name in asked] == ["/run/record", "3", "0", "9.5", "1", "3"]
     assert environ(JobKind.SCRIPT)["DDPDOCTOR_REHEARSE"] == "0"  # whatever the run that started this one has
 
 
 def test_ranks_of_a_rehearsal_do_not_each_take_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert environ(JobKind.LINE, rehearse=1)["OMP_NUM_THREADS"] == "1"
+    assert environ(JobKind.LINE, rehearse=True)["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in environ(JobKind.LINE)
     monkeypatch.setenv("OMP_NUM_THREADS", "6")
-    assert environ(JobKind.LINE, rehearse=1)["OMP_NUM_THREADS"] == "6"
+    assert environ(JobKind.LINE, rehearse=True)["OMP_NUM_THREADS"] == "6"
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_a_clusters_defaults_for_torchrun_do_not_reach_our_launch(monkeypatch: p
 
 
 def test_a_job_survives_its_file() -> None:
-    job = Job(JobKind.MODULE, ("a.b", "--x"), RecorderOptions(3, 7.5, True, 4.5, 2), bundled=True)
+    job = Job(JobKind.MODULE, ("a.b", "--x"), RecorderOptions(3, 7.5, True, 4.5, True), bundled=True)
     assert from_plain(Job, json.loads(json.dumps(asdict(job)))) == job

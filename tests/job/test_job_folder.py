@@ -174,6 +174,19 @@ def test_the_launcher_tells_how_a_rank_died_without_a_word(launcher: str, code: 
     assert [one.exit_code for one in run.trace(status=1).ranks] == [0, code]
 
 
+@pytest.mark.parametrize(("code", "of_both"), [(-15, False), (1, True)])
+def test_the_last_traceback_is_none_of_a_rank_that_the_launcher_ended(
+    code: int, of_both: bool, tmp_path: Path
+) -> None:
+    run = Run(tmp_path, LINE)
+    run.record(0, raised("'split'", kind="KeyError"), exit_("exit", 1))
+    run.record(1)
+    ended = f"  rank      : 1 (local_rank: 1)\n  exitcode  : {code} (pid: 12)\n"
+    (tmp_path / "stderr.log").write_text(TRACEBACK + ended)
+    first, other = run.trace(status=1).ranks
+    assert (first.failure.type, other.failure is not None, other.exit_code) == ("KeyError", of_both, code)
+
+
 def test_a_line_without_any_record_has_its_own_end(tmp_path: Path) -> None:
     run = Run(tmp_path, LINE)
     (tmp_path / "stderr.log").write_text("no such partition\n")
@@ -232,7 +245,7 @@ def test_ranks_of_a_second_node_have_its_numbers(tmp_path: Path) -> None:
 
 
 def test_a_rehearsal_is_marked(tmp_path: Path) -> None:
-    run = Run(tmp_path, Job(JobKind.SCRIPT, ("train.py",), RecorderOptions(rehearse=1)))
+    run = Run(tmp_path, Job(JobKind.SCRIPT, ("train.py",), RecorderOptions(rehearse=True)))
     assert run.trace().rehearsal
 
 

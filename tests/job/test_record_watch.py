@@ -84,6 +84,17 @@ def test_a_worker_is_no_rank(tmp_path: Path) -> None:
     assert not looked(tmp_path).somebody_failed()
 
 
+def test_a_worker_that_leaves_no_record_is_forgotten(tmp_path: Path) -> None:
+    Record(tmp_path, 10, rank=0)
+    worker = Record(tmp_path, 20, parent=10, rank=0)
+    watch = looked(tmp_path)
+    assert len(watch._processes) == len(watch._files) == 2
+    worker.file.unlink()
+    watch.look()
+    assert len(watch._processes) == len(watch._files) == 1
+    assert [rank.pid for rank in watch.ranks().values()] == [10]
+
+
 def test_a_spawned_process_is_the_rank_that_it_says(tmp_path: Path) -> None:
     Record(tmp_path, 5)
     Record(tmp_path, 10, parent=5).say(joining({"rank": 1}))

@@ -5,13 +5,16 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from ddpdoctor.blame.hang_snapshot import Doing
-from ddpdoctor.blame.liveness import JobState
+from ddpdoctor.blame.liveness import HangDetector, JobState
 from ddpdoctor.hang import snapshots
 from ddpdoctor.job.command import Job, JobKind
 from ddpdoctor.job.job_folder import SNAPSHOT
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.launch import Launch
+from ddpdoctor.recorder.events.process import Raised
 from tests.support import records
 
 LOCK = [["loop", "/jobs/train.py", 18], ["Semaphore.acquire", "/usr/lib/python3.11/threading.py", 5]]
@@ -40,3 +43,15 @@ def test_ranks_elsewhere_and_in_other_threads_are_kept_as_they_say(tmp_path: Pat
         (os.uname().nodename, Doing.WAITS),
     ]
     assert [kept[number].stack[0].line for number in (0, 1)] == [20, 18]
+
+
+def test_the_time_until_ranks_are_started_anew_is_no_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = records.start(os.getpid(), parent=1, RANK="0", WORLD_SIZE="1", TORCHELASTIC_MAX_RESTARTS="1")
+    records.write(tmp_path / f"{os.getpid()}-0.jsonl", start, Raised("RuntimeError", "lost", 1.0))
+    supervisor = Supervisor(Job(JobKind.LINE, ("torchrun",)), Launch(), tmp_path, os.getpid())
+    counted: list[bool] = []
+    monkeypatch.setattr(HangDetector, "go_on", lambda self, now, *, seen: counted.append(seen))
+    assert supervisor.look().state is JobState.MOVES
+    assert (supervisor.failed_at, counted) == (None, [False])

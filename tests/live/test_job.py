@@ -115,7 +115,7 @@ def test_a_rank_that_works_longer_is_the_slowest(job: Job) -> None:
     assert now.slowest
     assert now.slowest.rank == 2
     assert sentence(now) == (
-        "step 5, waits 68 %, slowest rank 2: works 30.0 ms a step, the others 10.0 ms, most in the script's own code"
+        "step 5, waits 68 %, slowest rank 2 (own code): works 30.0 ms a step, the others 10.0 ms"
     )
 
 

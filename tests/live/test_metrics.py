@@ -55,6 +55,16 @@ def test_a_file_is_there_from_the_start_and_has_the_last_values(tmp_path: Path) 
     assert seen["ddpdoctor_memory_bytes", "0"] == 1 << 30
 
 
+@pytest.mark.parametrize("target", [":99999", ":80x", "host:", "99999"])
+def test_an_address_without_a_port_is_no_file(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OSError, match="no port"):
+        Metrics(target)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_not_known_is_left_out() -> None:
     with closing(Metrics("127.0.0.1:0")) as metrics:
         metrics.take(LiveJob((rank(0, None),), 1, 0, None, 0.0), RunState.MOVES)

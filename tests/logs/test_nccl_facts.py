@@ -33,14 +33,6 @@ def test_transports_name_the_pairs():
     assert "over NET/IB: 0 -> 2" in texts
 
 
-def test_a_fall_back_is_marked():
-    text = said(0, "Using network Socket") + said(2, "Using network Socket", host="node-b")
-    text += said(1, "Channel 00/0 : 1[1] -> 0[0] via SHM/direct/direct")
-    texts = [one.text for one in table(facts_of(text))]
-    assert "warning: data between nodes goes over sockets, not InfiniBand or RoCE (ranks 0, 2)" in texts
-    assert "warning: GPUs of one host pass data through shared memory, not directly (ranks 1)" in texts
-
-
 def test_processes_that_do_not_tell_their_rank_are_numbered():
     facts = facts_of("node-a:7:7 [0] NCCL INFO Using network IB\nnode-a:8:8 [1] NCCL INFO Using network IB\n")
     assert facts.unnumbered

@@ -71,7 +71,7 @@ def counted(other: int) -> str:
         (
             waits((0, 0, "ALLREDUCE"), (1, 1, "BROADCAST")),
             "DD302",
-            "rank 0 waited in ALLREDUCE number 12, rank 1 in BROADCAST with the same number",
+            "rank 0 waited in ALLREDUCE number 12 of 10 elements, rank 1 in BROADCAST number 12 of 10 elements",
         ),
         (
             waits((0, 0, "ALLREDUCE"), (1, 1, "BROADCAST"), (2, 0, "ALLREDUCE"), (3, 1, "BROADCAST")),
@@ -166,3 +166,130 @@ def test_a_name_that_a_web_client_looks_up_is_no_rank_s_host(client: str, code: 
     prefixed = "".join(f"[rank0]: {line}\n" for line in lookup.splitlines())
     found = explained(prefixed + raised(0, "RuntimeError", "the vocabulary is not there"))
     assert [finding.code for finding in found] == [code]
+
+
+def watchdog(
+    rank: int, sequence: int, elements: int, *, last: int, operation: str = "ALLREDUCE", group: str = "0"
+) -> str:
+    """What a rank writes of a wait: the last collective that it started, and in which group."""
+    label = f"[rank{rank}]:[E611 02:14:08.1 ProcessGroupNCCL.cpp:632] "
+    return (
+        f"{label}[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, "
+        f"OpType={operation}, NumelIn={elements}, NumelOut={elements}, Timeout(ms)=600000) ran for 600012 "
+        f"milliseconds before timing out.\n{label}[PG ID 1 PG GUID {group} Rank {rank}]  failure detected by watchdog "
+        f"at work sequence id: {sequence} PG status: last enqueued work: {last}, last completed work: {sequence - 1}\n"
+    )
+
+
+ALL_OF_40 = watchdog(0, 31, 40, last=33) + watchdog(1, 31, 40, last=31)
+CHECKPOINT = "torch.distributed.checkpoint.api.CheckpointException"
+INSIDE = (
+    "CheckpointException ranks:dict_keys([0, 2])\n"
+    + "".join(
+        f'Traceback (most recent call last): (RANK {rank})\n  File "/venv/site-packages/torch/distributed/checkpoint/'
+        "filesystem.py\", line 810, in read_metadata\n    with open(path) as file:\n"
+        f"FileNotFoundError: [Errno 2] No such file or directory: '/runs/step_9/part_{rank}'\n"
+        for rank in (0, 2)
+    )
+)  # fmt: skip
+SPARK = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Task 1 in stage 2.0 failed 4 times\n"
+)
+SPREAD = "You can't train a model that has been loaded with `device_map='auto'` in any distributed mode."
+ANALYZED = (
+    "Not all ranks joining collective, sequence number: 7\ninternal record id: 6\ngroup info: 0:default_pg\n"
+    "collective: nccl:all_reduce\nmissing ranks: {2}\nworld size: 3\nexpected ranks: {0, 1, 2}\n"
+)
+PYTHON = "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+DOCKER = (
+    "docker: Error response from daemon: failed to create task for container: OCI runtime create failed\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "headline"),
+    [
+        (
+            watchdog(0, 31, 40, last=33) + watchdog(1, 31, 52, last=31),
+            "DD302",
+            "rank 0 waited in ALLREDUCE number 31 of 40 elements, rank 1 in ALLREDUCE number 31 of 52 elements",
+        ),
+        (ALL_OF_40, "DD312", "ranks 0-1 waited in ALLREDUCE number 31"),
+        (ALL_OF_40.replace("ALLREDUCE", "ALLTOALL_BASE").replace("=40", "=7", 2), "DD312", "ranks 0-1 waited in"),
+        (
+            watchdog(0, 31, 40, last=33) + watchdog(1, 29, 40, last=30),
+            "DD301",
+            "rank 1 did not join ALLREDUCE number 31",
+        ),
+        (watchdog(0, 31, 40, last=33) + watchdog(1, 29, 40, last=32), "DD312", "ranks 0-1 waited in ALLREDUCE"),
+        (
+            watchdog(2, 31, 40, last=33, group="7") + watchdog(3, 12, 8, last=12, group="9"),
+            "DD312",
+            "ranks 2-3 waited in ALLREDUCE number 31, ALLREDUCE number 12 of different groups",
+        ),
+        (
+            watchdog(2, 31, 40, last=33, group="7") + watchdog(3, 12, 8, last=12, group="7"),
+            "DD301",
+            "rank 3 did not join ALLREDUCE number 31",
+        ),
+        (
+            raised(0, CHECKPOINT, INSIDE),
+            "DD304",
+            "ranks 0, 2 failed with FileNotFoundError",
+        ),
+        (raised(0, CHECKPOINT, "CheckpointException ranks:dict_keys([])"), "DD304", f"rank 0 failed with {CHECKPOINT}"),
+        (
+            SPARK + PYTHON + '  File "/srv/fit.py", line 8, in fit\n    train()\nKeyError: \'label\'\n',
+            "DD304",
+            "a process failed with KeyError",
+        ),
+        (SPARK, "DD312", "a process failed, and the output does not show why"),
+        (
+            SPARK + "Reason: Container killed by YARN for exceeding memory limits. 9.1 GB of 9 GB used\n",
+            "DD017",
+            "a scheduler or supervisor ended the job because of its memory",
+        ),
+        (DOCKER, "DD304", "the job did not start: docker: Error response"),
+        ("ORTE was unable to reliably start one or more daemons.\n", "DD304", "the job did not start: ORTE was unable"),
+        (ANALYZED, "DD301", "rank 2 did not join"),
+        (raised(1, "ValueError", SPREAD), "DD224", "rank 1 prepared a model for a distributed job that device_map"),
+        (raised(1, "ValueError", SPREAD.replace("any distributed mode", "8-bit")), "DD304", "rank 1 failed"),
+        (
+            DOCKER + "nvidia-container-cli: initialization error: nvml error: driver/library version mismatch\n",
+            "DD808",
+            "the NVIDIA driver's library and its kernel module are of different versions",
+        ),
+    ],
+)  # fmt: skip
+def test_each_is_told_from_the_next(text: str, code: str, headline: str) -> None:
+    first = explained(text)[0]
+    assert (first.code, first.headline[: len(headline)]) == (code, headline)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "helps"),
+    [
+        ("PermissionError", "[Errno 13] Permission denied: '/.cache'", "HOME"),
+        ("AttributeError", "'DistributedDataParallel' object has no attribute 'encode'", "model.module"),
+        ("AttributeError", "'Encoder' object has no attribute 'encode'", "this line"),
+        ("RuntimeError", "One of the subprocesses has abruptly died during map operation.", "killed process"),
+        ("RuntimeError", "One of the batches has 3 columns", "this line"),
+        ("ImportError", "/venv/kernels.so: undefined symbol: _ZN2at4hereE", "--no-build-isolation"),
+        ("ImportError", "/venv/kernels.so: cannot open shared object file", "this line"),
+        ("OSError", "[Errno 116] Stale file handle: '/home/u/.triton/cache/A1/k.so'", "TRITON_CACHE_DIR"),
+        ("OSError", "[Errno 116] Stale file handle: '/nfs/data/a.bin'", "df -h"),
+        ("FileNotFoundError", "[Errno 2] No such file or directory: '/data/a.bin'", "this line"),
+    ],
+)  # fmt: skip
+def test_what_helps_follows_from_the_message(kind: str, message: str, helps: str) -> None:
+    assert helps in explained(raised(1, kind, message))[0].fix
+
+
+@pytest.mark.parametrize(
+    ("types", "says"), [("4 != 3", "the other one InfiniBand"), ("1 != 2", "does not know")]
+)
+def test_hosts_with_different_networks_are_told_by_the_types_of_their_connections(
+    types: str, says: str
+) -> None:
+    text = f"n1:910:920 [1] misc/socket.cc:441 NCCL WARN socketFinalizeAccept: wrong type {types}\n"
+    assert says in explained(text)[0].why

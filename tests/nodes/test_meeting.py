@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from ddpdoctor.launch import UNNUMBERED, Launch
-from ddpdoctor.nodes.channel import Channel, Message, NoMessage, read_message
+from ddpdoctor.nodes.channel import ENDED, Channel, Message, NoMessage, read_message
 from ddpdoctor.nodes.facts import NodeFacts
 from ddpdoctor.nodes.meeting import Nodes, NotMet, meet, wait_for_name
 from tests.support.command import free_port
@@ -250,6 +250,21 @@ def test_what_is_no_message_is_refused(sent: bytes) -> None:
 
     with pytest.raises(NoMessage):
         read_message(read)
+
+
+def test_who_is_told_goodbye_may_close_before_the_other_side_goes_on() -> None:
+    here, there = socket.socketpair()
+    channel = Channel(here)
+    send = channel.send
+
+    def send_and_be_left(message: Message) -> None:
+        send(message)
+        there.close()
+        channel._threads[0].join(LONG)
+
+    channel.send = send_and_be_left  # type: ignore[method-assign]
+    channel.close()
+    assert channel.lost == ENDED
 
 
 def test_a_large_message_arrives_whole() -> None:

@@ -94,7 +94,7 @@ def test_the_action_installs_checks_and_reports(environment, checkout, tmp_path)
     assert len(ElementTree.parse(tmp_path / "report.xml").findall(".//testcase")) == 2
     assert json.loads((tmp_path / "report.sarif").read_text())["version"] == "2.1.0"
     assert (tmp_path / "report.html").read_text().startswith("<!DOCTYPE html>")
-    assert (tmp_path / "summary.md").read_text().startswith("### ddpdoctor: ")
+    assert (tmp_path / "summary.md").read_text().startswith("```\nddpdoctor ")
     assert not (tmp_path / "bad").exists()
     kept = {name: str(tmp_path / files[name.upper()]) for name in ("sarif", "page")}  # nothing to patch
     assert outputs(tmp_path) == {"name": "cpu-3", **kept}
@@ -128,7 +128,7 @@ def test_the_action_fails_where_something_is_found_and_annotates_it(installed, t
     done = run_check(installed, tmp_path, NPROC="2", BACKEND="nosuch", ARGS="--select DD013")
     assert done.returncode == 1, done.stdout + done.stderr
     assert "::error" in done.stdout
-    assert "| FAIL | DD013 |" in (tmp_path / "summary.md").read_text()
+    assert "FAIL[DD013]" in (tmp_path / "summary.md").read_text()
 
 
 def test_options_of_the_action_are_words_and_never_code(installed, tmp_path):

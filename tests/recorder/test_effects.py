@@ -192,7 +192,7 @@ MANY = "[every], [name for name in SAMPLERS if name != 'random']"
 """RandomSampler asks for a length at its end, too, and is not drawn to it: its order is known."""
 WHOLE = "[counted, generated], ['own', 'batches']"
 PARTLY = "[left_early, left_by_return, cut_by_slice, by_hand, side_by_side], ['own', 'random']"
-PLAIN = [("alone", {}), ("workers", {}), ("persistent", {"rehearse": 1})]
+PLAIN = [("alone", {}), ("workers", {}), ("persistent", {"rehearse": True})]
 
 
 def script(workers: str, epochs: int, *cases: str) -> str:

@@ -79,6 +79,44 @@ def test_a_run_that_is_watched_tells_of_steps_in_full_only(tmp_path: Path) -> No
     assert [step for step, _ in _reached(recordings(ran)[0])] == [*range(33), 36, 40, 44]
 
 
+def test_what_an_optimizer_calls_of_the_script(tmp_path: Path) -> None:
+    """Lines are not noticed while torch alone updates weights; whatever of the script is called meanwhile is."""
+    body = """
+        class Own(torch.optim.SGD):
+            def step(self, closure=None):
+                return super().step()  # overridden
+        def hooked(*_):
+            return None  # in a hook
+        def closure():
+            return model(torch.ones(2, 2)).mean() * 1  # in a closure
+        model = DistributedDataParallel(nn.Linear(2, 2))
+        plain, before, after = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(3))
+        before.register_step_pre_hook(hooked)
+        after.register_step_post_hook(hooked)
+        own = Own(model.parameters(), lr=0.1)
+        for step in range(36):
+            closure().backward()
+            for optimizer in (plain, own, before, after):
+                optimizer.step()
+                last = "behind the updates"
+            plain.step(closure)
+            if step == 34:
+                plain.param_groups[0]["lr"] = "fails"
+                try:
+                    plain.step()
+                except TypeError:
+                    plain.param_groups[0]["lr"] = 0.1
+                    last = "behind a failure"
+    """
+    ran = run(tmp_path, textwrap.dedent(body), nproc=1)
+    (recording,), script = recordings(ran), (tmp_path / "train.py").read_text()
+    steps = _reached(recording)
+    for text in ("# overridden", "# in a hook", "# in a closure", '"behind the updates"'):
+        line = _line(script, text)
+        assert sum(line in {number for _, number in lines} for _, lines in steps) >= 36, text
+    assert [event.step for event in recording.events(Reached) if event.partial]
+
+
 def test_what_conditions_go_by_and_who_calls(tmp_path: Path) -> None:
     ran = run(tmp_path, TRAIN, nproc=2)
     script = (tmp_path / "train.py").read_text()

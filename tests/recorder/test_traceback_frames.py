@@ -88,7 +88,7 @@ def frames(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.lstrip().startswith("File ")]
 
 
-@pytest.mark.parametrize("rehearse", [0, 1])
+@pytest.mark.parametrize("rehearse", [False, True])
 @pytest.mark.parametrize(
     "line", ["dist.all_reduce('no tensor')", "nn.Linear(2, 1)(torch.ones(1, 3))", "torch.load('no file')"]
 )

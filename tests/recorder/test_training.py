@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ddpdoctor.recorder.events.training import Buffers, Progress
-from ddpdoctor.recorder.training import DigestBudget, is_detailed, is_digested, is_sampled, next_detailed
+from ddpdoctor.recorder.sampling import CHECKED, WATCHED
+from ddpdoctor.recorder.training import DigestBudget
 from tests.recorder.trained import HEAD, line_of, record, run, write
 from tests.support.forked import run_forked
 
@@ -255,7 +256,7 @@ def test_a_long_run_is_thinned_out(tmp_path):
     )
     indices = [step.index for step in seen.steps]
     assert seen.step_count == 300
-    assert indices == [index for index in range(300) if is_detailed(index)]
+    assert indices == [index for index in range(300) if CHECKED.is_detailed(index)]
     assert all(len(step.forwards) == len(step.backwards) == 1 for step in seen.steps)
     assert all(len(step.schedulers) <= 1 for step in seen.steps)
     last = seen.events(Progress)[-1]
@@ -267,25 +268,31 @@ def test_a_long_run_is_thinned_out(tmp_path):
 
 
 def test_the_details_of_a_long_run_are_few_and_the_same_on_every_rank():
-    assert [step for step in range(40) if is_detailed(step)] == [*range(32), 32, 36]
-    assert sum(is_detailed(step) for step in range(100_000)) < 150
-    assert all(is_detailed(step) for step in range(100_000) if is_digested(step))
-    sampled = [step for step in range(1000) if is_digested(step) and is_sampled(step)]
-    assert len(sampled) == 32 + 2  # the first 16, four in each doubling until 256, and two beyond
-    assert sampled[-3:] == [224, 256, 512]
-    detailed = [step for step in range(10_000) if is_detailed(step)]
-    assert [next_detailed(before + 1) for before in detailed[:-1]] == detailed[1:]
-    assert all(next_detailed(step) == next(n for n in detailed if n >= step) for step in range(1000))
+    for sampling, most in ((CHECKED, 150), (WATCHED, 75)):
+        assert sum(sampling.is_detailed(step) for step in range(100_000)) < most
+        assert all(sampling.is_detailed(step) for step in range(100_000) if sampling.is_digested(step))
+        detailed = [step for step in range(10_000) if sampling.is_detailed(step)]
+        assert [sampling.next_detailed(before + 1) for before in detailed[:-1]] == detailed[1:]
+        for step in range(1000):
+            assert sampling.next_detailed(step) == next(n for n in detailed if n >= step)
+    assert [step for step in range(40) if CHECKED.is_detailed(step)] == [*range(32), 32, 36]
+    late = [64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280]
+    assert [step for step in range(1500) if WATCHED.is_detailed(step)] == [*range(16), *late]
+    digested = [step for step in range(1000) if CHECKED.is_digested(step)]
+    assert len(digested) == 16 + 6 * 4  # the first 16, then four in each doubling
+    assert digested[-5:] == [448, 512, 640, 768, 896]
+    rare = [step for step in range(16, 1000) if WATCHED.is_digested(step)]
+    assert rare == [64, 128, 256, 512]
 
 
 def test_a_large_model_has_digests_at_fewer_steps():
     def taken(size: int, tensors: int = 1, **options) -> int:
         ration = DigestBudget(**options)
         model = [SimpleNamespace(numel=lambda: size, element_size=lambda: 1)] * tensors
-        return sum(ration.take(step, model, 1) for step in range(1000) if is_digested(step))
+        return sum(ration.take(step, model, 1) for step in range(1000) if CHECKED.is_digested(step))
 
     small, large = taken(10_000, full=True, device="cpu"), taken(50_000_000, full=True, device="cpu")
-    assert small == sum(is_digested(step) for step in range(1000))
+    assert small == sum(CHECKED.is_digested(step) for step in range(1000))
     assert 2 <= large < 10
     assert taken(50_000_000, full=True, device="cuda") > large
     assert taken(50_000_000, full=False, device="cpu") > large
@@ -315,8 +322,8 @@ def test_a_step_that_is_counted_only_hides_nothing_of_what_is_told(tmp_path):
     recording = record(tmp_path, body)
     assert recording.step_count == 60
     assert recording.events(Progress)[-1].backwards == 180
-    whole = [step for step in recording.steps if is_detailed(step.index)]
-    assert [step.index for step in whole] == [step for step in range(60) if is_detailed(step)]
+    whole = [step for step in recording.steps if CHECKED.is_detailed(step.index)]
+    assert [step.index for step in whole] == [step for step in range(60) if CHECKED.is_detailed(step)]
     for step in whole:
         assert sum(forward.grad for forward in step.forwards) == 3
         assert [one.reduced for one in step.backwards] == [(), (0,), (1,)]
@@ -353,7 +360,7 @@ def test_a_step_that_is_counted_only_costs_the_same_however_many_modules_there_a
     """
     ran = run(tmp_path, body, nproc=1)
     most = dict(enumerate(json.loads(ran.outputs[0])))
-    assert all((calls > 40) is is_detailed(step) for step, calls in most.items() if step)
+    assert all((calls > 40) is CHECKED.is_detailed(step) for step, calls in most.items() if step)
     told = ran.trace.recordings()[0].steps
-    assert [step.index for step in told] == [step for step in range(44) if is_detailed(step)]
+    assert [step.index for step in told] == [step for step in range(44) if CHECKED.is_detailed(step)]
     assert all([forward.around for forward in step.forwards] == [False, True] for step in told)

@@ -55,3 +55,15 @@ def test_workers_of_a_pass_that_was_cut_short_end(tmp_path):
     assert ran.outputs[0].splitlines() == [*"00000", *["2 2 2 2 2 2 2 2 2"] * 5, "0"]
     (recording,) = recordings(ran)
     assert [one.ended for one in recording.passes] == ["shortened"] * 10
+
+
+def test_of_workers_that_come_with_every_epoch_the_first_are_recorded(tmp_path):
+    script = """
+    loader = DataLoader(TensorDataset(torch.arange(4)), batch_size=2, num_workers=2)
+    for epoch in range(44):
+        for batch in loader:
+            pass
+    """
+    recording = recorded(tmp_path, script)
+    assert [worker.worker for worker in recording.passes[0].workers] == [0, 1]
+    assert 64 <= len(recording.children) < 80

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from ddpdoctor.model import Level
 from tests.healthy.test_healthy import SCRIPTS as HEALTHY
 from tests.sick.test_sick import SCRIPTS as SICK
 from tests.support.expectations import as_expected, expectations
@@ -18,9 +17,9 @@ RANKS = 3
 def difference(script: Path, names: tuple[str, ...], folder: Path) -> str:
     """How the verdict on the renamed script differs from that on the script; empty where it does not."""
     renamed = write_renamed(script, folder / "script", names)
-    ran = run_forked(renamed, folder / "ran", nproc=RANKS, rehearse=int(needs_gpus(script)))
+    ran = run_forked(renamed, folder / "ran", nproc=RANKS, rehearse=needs_gpus(script))
     expected = expectations(script, RANKS)
     wanted = {it.code for it in expected}
-    shown = [it for it in ran.findings if it.level is not Level.INFO or it.code in wanted]
+    shown = ran.told(*wanted)
     found = sorted((as_expected(it, renamed) for it in shown), key=str)
     return "" if found == expected else f"{found} instead of {expected}; {ran.errors[:1]}"

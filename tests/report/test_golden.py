@@ -16,7 +16,6 @@ ENDINGS = {
     Format.JUNIT: "xml",
     Format.SARIF: "sarif",
     Format.GITHUB: "github.txt",
-    Format.MARKDOWN: "md",
 }
 
 

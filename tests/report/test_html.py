@@ -76,7 +76,7 @@ def sections_with(text, ranks=4, spans=4):
     strips = Strips(text, rows, end=float(spans), unit="samples", legend=((Tone.WORK, text),), note=text)
     figures = (
         strips,
-        replace(strips, unit="", columns=tuple(map(str, range(spans)))),
+        replace(strips, unit=""),
         Lines(text, text, text, (Series(text, ((0, 1), (1, 2))), Series(text, ((0, 2),))), note=text),
         WaitsFor(text, (Waiter(text, text, (1,)), Waiter(text, text, culprit=True)), text),
         Stacks(text, (StackFrame(1, text, text, True, True), StackFrame(1, text)), text),

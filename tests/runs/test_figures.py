@@ -3,14 +3,16 @@ import math
 from ddpdoctor.figures import Lines, Table
 from ddpdoctor.report.html import sections_page
 from ddpdoctor.runs.figures import sections
-from ddpdoctor.runs.run_reader import Evaluation, Run, Step
+from ddpdoctor.runs.run_reader import Description, Evaluation, Run, Step
 from ddpdoctor.runs.summary import summarize_all
 from tests.report.test_html import Parser
 
 
 def run(tmp_path, name, losses):
     steps = tuple(Step(number, loss=loss) for number, loss in enumerate(losses))
-    return Run(tmp_path / name, name, steps=steps, evaluations=(Evaluation(2, 1.5),), world_size=2)
+    return Run(
+        tmp_path / name, name, Description(world_size=2), steps=steps, evaluations=(Evaluation(2, 1.5),)
+    )
 
 
 def test_curves_have_a_line_for_each_run_and_no_figure_without_values(tmp_path):

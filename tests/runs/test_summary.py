@@ -27,27 +27,10 @@ def changed(folder, section, **values):
     return read_run(folder)
 
 
-@pytest.mark.parametrize(
-    ("section", "values"),
-    [("model", {"width": 64}), ("train", {"precision": "bfloat16"}), ("data", {"task": "digits"})],
-)
-def test_a_run_of_other_work_is_no_baseline(runs, tmp_path, section, values):
-    other = changed(make_run(tmp_path, "other"), section, **values)
+def test_a_run_of_another_model_is_no_baseline(runs, tmp_path):
+    other = changed(make_run(tmp_path, "other"), "model", width=64)
     (summary,) = summarize_all([other], runs)
     assert (summary.baseline, summary.speed_up, summary.efficiency) == (None, None, None)
-
-
-def test_the_baseline_has_the_same_batch_of_a_rank_or_of_all_where_there_is_one(tmp_path):
-    alone = [read_run(make_run(tmp_path, f"alone-{n}", ranks=1, batch_size=n)) for n in (8, 16, 64)]
-    two = read_run(make_run(tmp_path, "two", ranks=2, batch_size=8))
-    baselines = [summarize_all([two], known)[0].baseline for known in (alone, alone[:1], alone[2:])]
-    assert baselines == ["alone-16", "alone-8", "alone-64"]
-
-
-def test_another_way_of_dividing_the_same_data_is_the_same_work(runs, tmp_path):
-    other = changed(make_run(tmp_path, "dispatched", speed=150.0), "data", strategy="dispatched")
-    (summary,) = summarize_all([other], runs)
-    assert (summary.baseline, summary.speed_up) == ("1-ranks", 1.5)
 
 
 def test_a_baseline_that_was_named_is_taken(runs):
@@ -61,7 +44,6 @@ def test_the_speed_is_the_median_after_the_warm_up(tmp_path):
     run = read_run(make_run(tmp_path, "slow start", steps=0, lines=[*lines, step_line(21, speed=5.0)]))
     summary = summarize(run)
     assert summary.samples_per_second == 100.0
-    assert summary.samples_per_second_quartiles == (100.0, 100.0)
     assert summary.step_seconds == pytest.approx(0.16)
 
 

@@ -1,7 +1,6 @@
 """What ranks see when they save and load: one answer for each case, printed as JSON. Run by test_checkpoints.py."""
 
 import json
-import random
 import shutil
 import sys
 import time
@@ -14,17 +13,16 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "sample_trainer"))
 import torch
 import torch.distributed as dist
 from checkpoints import Checkpoints
-from components import Buffers, Component, Kind, RandomStates, checksum, components_of
 from config import TrainerError
 from progress import Progress
+from states import checksum
 from torch import nn
 
-CPU = torch.device("cpu")
 NEWEST = "step-00000002.pt"
 
 
 class Training:
-    """A model that has been trained for two steps, the same on every rank, and random states of each rank's own."""
+    """A model that has been trained for two steps, the same on every rank."""
 
     def __init__(self, width: int = 4) -> None:
         torch.manual_seed(0)
@@ -37,24 +35,16 @@ class Training:
             self.scheduler.step()
         # As DDP leaves them between forwards.
         self.model[1].running_mean.add_(dist.get_rank())
-        random.seed(dist.get_rank())
-        torch.manual_seed(dist.get_rank())
         self.progress = Progress(step=2, epoch=1, batches=2, samples=20)
 
-    def components(self) -> dict[str, Component]:
-        replicated = {"optimizer": self.optimizer, "scheduler": self.scheduler}
-        return components_of(self.model, replicated, self.progress, CPU, broadcast_buffers=True)
-
-    def checkpoints(self, folder: Path, **options: Any) -> Checkpoints:
-        return Checkpoints(folder, self.components(), **options)
+    def checkpoints(self, folder: Path, **more: Any) -> Checkpoints:
+        replicated = {"optimizer": self.optimizer, "scheduler": self.scheduler, **more}
+        return Checkpoints(folder, self.model, replicated, self.progress)
 
     def resume(self, folder: Path) -> int | None:
         checkpoints = self.checkpoints(folder)
         newest = checkpoints.newest()
         return None if newest is None else checkpoints.load(newest)
-
-    def draws(self) -> list[float]:
-        return [random.random(), float(torch.rand(()))]
 
     def states(self) -> list[str]:
         return [
@@ -81,11 +71,10 @@ def save_and_resume(folder: Path) -> dict[str, Any]:
     """Everything is as it was, on every rank."""
     one = Training()
     one.checkpoints(folder).save(2)
-    saved, drawn = one.states(), one.draws()
+    saved = one.states()
     other = Training()
     with torch.no_grad():
         other.model[0].weight.zero_()
-    other.draws()
     other.progress.step = 0
     step = other.resume(folder)
     averages = float(other.model[1].running_mean[0]) - float(one.model[1].running_mean[0])
@@ -94,7 +83,6 @@ def save_and_resume(folder: Path) -> dict[str, Any]:
         # The buffers are rank 0's.
         "equal": [a == b for a, b in zip(saved, other.states(), strict=True)][dist.get_rank() > 0 :],
         "averages": round(averages),
-        "draws": drawn == other.draws(),
     }
 
 
@@ -105,41 +93,6 @@ def differ(folder: Path, change: Callable[[Training], object]) -> str:
         with torch.no_grad():
             change(one)
     return refused(lambda: one.checkpoints(folder).save(3))
-
-
-def own_buffers(folder: Path) -> bool:
-    """Buffers that DDP does not broadcast are each rank's own."""
-    one = Training()
-    checkpoints = Checkpoints(
-        folder, {**one.components(), "buffers": Component(Kind.PER_RANK, Buffers(one.model))}
-    )
-    checkpoints.save(2)
-    before = checksum(one.model.state_dict())
-    one.model[1].running_mean.zero_()
-    checkpoints.load(folder / NEWEST)
-    return checksum(one.model.state_dict()) == before
-
-
-def asynchronous(folder: Path) -> dict[str, Any]:
-    """What is written is the state of the moment, whatever becomes of it meanwhile."""
-    one = Training()
-    checkpoints = one.checkpoints(folder, asynchronous=True)
-    saved = checksum(one.model.state_dict())
-    checkpoints.save(2)
-    with torch.no_grad():
-        one.model[0].weight.zero_()
-    checkpoints.save(3)
-    checkpoints.finish()
-    whole = sorted(path.name for path in folder.iterdir())
-    checkpoints.load(folder / NEWEST)
-    on_rank_0(lambda: (folder.parent / "a file").write_text(""))
-    unwritable = one.checkpoints(folder.parent / "a file", asynchronous=True)
-    unwritable.save(4)
-    return {
-        "equal": checksum(one.model.state_dict()) == saved if dist.get_rank() == 0 else True,
-        "whole": whole,
-        "failed": refused(unwritable.finish),
-    }
 
 
 class Evil:
@@ -164,28 +117,25 @@ def cases(place: Path) -> dict[str, Any]:
     good = place / "good"
     answers: dict[str, Any] = {
         "resumed": save_and_resume(good),
-        "own buffers": own_buffers(place / "buffers"),
     }
     answers["model differs"] = differ(good, lambda one: one.model[0].weight[0, 0].add_(1e-7))
     answers["optimizer differs"] = differ(
         good, lambda one: one.optimizer.state_dict()["state"][1]["exp_avg"].neg_()
     )
     answers["after differences"] = sorted(path.name for path in good.iterdir())
-    answers["asynchronous"] = asynchronous(place / "asynchronous")
+    on_rank_0(lambda: (place / "a file").write_text(""))
     answers["later"] = refused(lambda: Training().checkpoints(good).begin(1))
     answers["no folder"] = refused(lambda: Training().checkpoints(place / "a file").begin(1))
     answers["unwritable"] = refused(lambda: Training().checkpoints(place / "a file").save(4))
     answers["nothing there"] = Training().resume(place / "nothing")
     answers["missing"] = refused(lambda: Training().checkpoints(good).load(place / "nothing"))
     answers["other model"] = refused(lambda: Training(width=5).resume(good))
-    more = Checkpoints(good, {**Training().components(), "scaler": Component(Kind.REPLICATED, Progress())})
+    more = Training().checkpoints(good, scaler=Progress())
     answers["lacks"] = refused(lambda: more.load(good / NEWEST))
     answers["no checkpoint"] = damaged(good, place / "bad1", lambda one: torch.save([1], one))
     answers["corrupt"] = damaged(good, place / "bad2", lambda one: one.write_bytes(b""))
     answers["forged"] = damaged(good, place / "bad3", lambda one: forge(one, model={"a": Evil()}))
     answers["model is none"] = damaged(good, place / "bad5", lambda one: forge(one, model=3))
-    one_rank = [RandomStates(CPU).state_dict()]
-    answers["one rank"] = damaged(good, place / "bad4", lambda one: forge(one, random=one_rank))
     return answers
 
 

@@ -1,7 +1,5 @@
 """What a user gets wrong: one clear line from one rank, exit status 2, and all ranks gone."""
 
-import socket
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -34,12 +32,7 @@ def told(folder: Path, *words: str) -> str:
         (("parallel.world_size=0",), "parallel.world_size is 0; it has to be at least 1"),
         (("--data", "no-such-text"), "data.source no-such-text: No such file or directory"),
         (("--data", "/dev/zero"), "data.source /dev/zero is neither a file nor a folder"),
-        (
-            ("data.source=hf:no/such",),
-            "data.source hf:no/such needs the package datasets: pip install datasets",
-        ),
         (("run.folder=/dev/null/run",), "the run folder cannot be created: Not a directory"),
-        (("ddp.sync_batch_norm=true", "parallel.device=cpu"), "ddp.sync_batch_norm needs GPUs"),
         (("train.precision=float16", "parallel.device=cpu"), "train.precision=float16 needs a GPU"),
         (("parallel.device=cuda",), "rank 0 needs the GPU 0 of its own, and 0 are visible"),
         (("parallel.backend=nccl",), "parallel.backend=nccl needs GPUs, and torch sees none here"),
@@ -90,33 +83,9 @@ def told_alone(folder: Path, *words: str, **variables: str) -> str:
     return line.removeprefix("trainer: ")
 
 
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        ({}, "RANK and WORLD_SIZE are set, and MASTER_ADDR, where ranks meet, is not"),
-        ({"RANK": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}, "one of the launcher's variables "),
-        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "70000"}, "MASTER_PORT is 70000; it has to be at most"),
-    ],
-)
-def test_a_launchers_variables_that_cannot_be_used_are_named(tmp_path, variables, said):
-    assert told_alone(tmp_path, **{"RANK": "0", "WORLD_SIZE": "1", **variables}).startswith(said)
-
-
-def test_a_port_that_is_taken_is_named(tmp_path):
-    with closing(socket.socket()) as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        line = told_alone(tmp_path, f"parallel.master_port={port}", "parallel.device=cpu")
-    assert (
-        line
-        == f"rank 0 cannot listen at tcp://127.0.0.1:{port}: another program has that port; choose another"
-    )
-
-
 def test_ranks_that_nobody_started_are_not_waited_for(tmp_path):
     line = told_alone(tmp_path, "parallel.world_size=2")
-    assert line.startswith("parallel.world_size is 2 and nobody started 2 ranks: use torchrun")
+    assert line.startswith("parallel.world_size is 2 and nobody started so many ranks: use torchrun")
 
 
 def test_a_dry_run_shows_what_would_be_done_on_one_rank(tmp_path):

@@ -127,13 +127,3 @@ def test_a_disk_that_is_full_or_read_only_while_saving(place, disk):
     ran = train(place, "small", "checkpoint.resume=true")  # with room it goes on from there
     assert set(ran.statuses) == {0}, ran.errors
     assert steps(disk) == [2, 3]
-
-
-@pytest.mark.root
-def test_a_disk_that_is_full_while_training_goes_on(place, disk):
-    """The error of a checkpoint in the background comes with the next."""
-    ran = train(place, "small", "checkpoint.asynchronous=true")
-    assert refused(
-        ran, f"trainer: the checkpoint of step 2 cannot be written to {disk}: No space left on device"
-    )
-    assert steps(disk) == [1]

@@ -40,9 +40,8 @@ def test_words_change_a_file_and_a_file_changes_the_defaults(reader, tmp_path):
         ("data.batch_size=1" + "0" * 10, "data.batch_size is 10000000000; it has to be at most 1000000000"),
         ("run.name=\udcff", "run.name is '\\udcff'; it takes text"),
         ("model.dropout=2", "model.dropout is 2.0; it has to be at most 1"),
-        ("parallel.master_port=70000", "parallel.master_port is 70000; it has to be at most 65535"),
         ("parallel.timeout=1e15", "parallel.timeout is 1000000000000000.0; it has to be at most 100000000"),
-        ("data.source=", "data.source is empty: it takes builtin, a file, a folder or hf:NAME"),
+        ("data.source=", "data.source is empty: it takes builtin, a file or a folder"),
         ("data.pin_memory=1", "data.pin_memory is '1'; it takes true or false"),
         ("parallel.world_size=0", "parallel.world_size is 0; it has to be at least 1"),
         ("train.clip=high", "train.clip is 'high'; it takes a number, or null"),
@@ -65,20 +64,12 @@ def test_an_unknown_key_far_from_all_names_the_sections(reader):
     )
 
 
-def test_settings_that_exclude_each_other_are_refused(reader):
-    assert refusal(reader, "data.uneven=join", "train.accumulation=2").startswith(
-        "data.uneven=join needs train.accumulation=1"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("train:\n  epochs: [2]\n", "train.epochs is [2] in FILE; it takes a whole number"),
         ("train:\n  epochs: true\n", "train.epochs is True in FILE; it takes a whole number"),
         ("train: 3\n", "train is 3 in FILE; it takes keys of its own, below it"),
-        ("train:\n  epochs: 2\n  epochs: 3\n", "FILE has 'epochs' twice, line 2 and below"),
-        ("train:\n  epochs: 2\ntrain:\n  steps: 3\n", "FILE has 'train' twice, line 1 and below"),
         ('run:\n  folder: "a\\0"\n', "run.folder is 'a\\x00' in FILE; it takes text, or null"),
         ("[" * 9000, "FILE is not a configuration: it is nested too deeply"),
         ("- train\n", "FILE has no sections, such as train: with epochs: 2 below it"),
@@ -102,6 +93,6 @@ def test_a_configuration_of_ours_says_what_it_is(reader, file):
 
 
 def test_what_is_shown_is_read_again(reader, tmp_path):
-    config = reader.read_config(FOLDER / "configs" / "digits.yaml", ["run.name=shown", "train.steps=3"])
+    config = reader.read_config(FOLDER / "configs" / "sgd.yaml", ["run.name=shown", "train.steps=3"])
     (tmp_path / "shown.yaml").write_text(module("config").show(config))
     assert reader.read_config(tmp_path / "shown.yaml") == config

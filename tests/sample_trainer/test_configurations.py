@@ -4,7 +4,6 @@ With two ranks each runs by itself under the recorder, as ``ddpdoctor check samp
 would have it; with one and with four, all of them one after the other on the same ranks.
 """
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,9 @@ pytestmark = pytest.mark.slow
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CONFIGURATIONS = sorted((FOLDER / "configs").glob("*.yaml"))
-needs_sklearn = pytest.mark.skipif(
-    importlib.util.find_spec("sklearn") is None,
-    reason="the digits are scikit-learn's, which is not installed",
-)
 each = pytest.mark.parametrize(
     "file",
-    [pytest.param(one, marks=needs_sklearn if one.stem == "digits" else ()) for one in CONFIGURATIONS],
+    CONFIGURATIONS,
     ids=lambda file: file.stem,
 )
 
@@ -42,9 +37,7 @@ def test_nothing_is_found_in_it(file, tmp_path):
 @pytest.fixture(scope="module", params=[1, 4])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
     nproc: int = request.param
-    names = [
-        one.stem for one in CONFIGURATIONS if one.stem != "digits" or importlib.util.find_spec("sklearn")
-    ]
+    names = [one.stem for one in CONFIGURATIONS]
     words = [
         f"{name}=--config+{FOLDER / 'configs' / name}.yaml+train.epochs=1+train.steps=2+data.held_out=0.005"
         for name in names

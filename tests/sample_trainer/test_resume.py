@@ -26,7 +26,7 @@ LINES, LINES_OF_SAVES = 14_000, 400  # that a rank runs in three steps, at least
 COMMON = (
     f"train.epochs={EPOCHS}",
     f"train.steps={STEPS}",
-    "model.dropout=0.1",  # so that the weights tell of the random states too
+    "model.dropout=0.1",  # so that the weights tell of the random numbers too
     "data.batch_size=2",
     "data.context=16",
     "optimizer.schedule=cosine",
@@ -69,13 +69,9 @@ def deaths(seed: int, nproc: int) -> list[Death]:
 
 TRAININGS = {
     "plain": Training(2, (), deaths(1, 2)),
-    "accumulation": Training(
-        2, ("train.accumulation=3", "data.uneven=pad", "data.strategy=iterable"), deaths(2, 2)[:3]
-    ),
-    "workers": Training(2, ("data.workers=2", "data.strategy=sharded_iterable"), deaths(3, 2)[2:]),
-    "three ranks": Training(3, ("optimizer.name=sgd", "data.strategy=dispatched"), deaths(4, 3)[:3]),
-    "workers of a map": Training(2, ("data.workers=1", "data.strategy=memory_mapped"), deaths(5, 2)[:1]),
-    "join": Training(2, ("data.uneven=join",), deaths(8, 2)[:2]),
+    "accumulation": Training(2, ("train.accumulation=3", "data.uneven=pad"), deaths(2, 2)[:3]),
+    "workers": Training(2, ("data.workers=2", "data.uneven=pad"), deaths(3, 2)[2:]),
+    "three ranks": Training(3, ("optimizer.name=sgd",), deaths(4, 3)[:3]),
     "bfloat16": Training(2, ("train.precision=bfloat16", "evaluation.keep_best=true"), deaths(6, 2)[:1]),
 }
 
@@ -115,7 +111,7 @@ def orders(place: Path, name: str, nproc: int) -> list[list[str]]:
 def contents(checkpoint: Path) -> dict[str, str]:
     """The digests of its parts, after the file was looked at."""
     state = module("distributed").unpack(files.read(checkpoint))
-    return {name: module("components").checksum(part) for name, part in state.items()}
+    return {name: module("states").checksum(part) for name, part in state.items()}
 
 
 @pytest.fixture

@@ -24,9 +24,8 @@ def train(folder, *words):
 @pytest.mark.parametrize(
     "words",
     [
-        ("data.uneven=join", "data.batch_size=8", "checkpoint.every=1", "data.strategy=sharded_iterable"),
+        ("data.uneven=pad", "data.batch_size=8", "checkpoint.every=1"),
         ("data.uneven=pad", "data.batch_size=4", "train.accumulation=3"),
-        ("data.uneven=pad", "data.batch_size=3", "data.strategy=dispatched"),
     ],
     ids="-".join,
 )
@@ -34,9 +33,3 @@ def test_a_rank_without_data_takes_part(tmp_path, words):
     ran = train(tmp_path, *words)
     assert ran.statuses == (0, 0, 0), ran.errors
     assert f"over {CONTEXT} targets" in ran.errors[0]
-
-
-def test_an_epoch_without_a_step_is_refused(tmp_path):
-    ran = train(tmp_path, "data.strategy=sharded_iterable", "data.batch_size=2")
-    assert ran.statuses == (2, 2, 2), ran.errors
-    assert "trainer: an epoch has no step, since some rank has less than one batch" in ran.errors[0]

@@ -64,8 +64,8 @@ def test_it_learns_without_a_launcher(alone):
 
 def test_a_seed_gives_the_same_run_again(alone, tmp_path):
     train(tmp_path, tmp_path / "new", nproc=1, environ=ALONE)
-    first, again = (module("components").checksum(checkpoint(run)) for run in (alone, tmp_path / "new"))
-    assert again == first  # the random generators' states are among them
+    first, again = (module("states").checksum(checkpoint(run)) for run in (alone, tmp_path / "new"))
+    assert again == first
 
 
 def test_it_learns_together(together):
@@ -95,12 +95,12 @@ def test_nothing_incomplete_is_left(together):
 def test_the_weights_load_into_the_bare_model_and_evaluate_the_same(together):
     """Each held-out sample counts once, though they do not divide evenly between the ranks."""
     config = module("config").read_config(None)
-    material = module("data").load(config.data, together)
+    material = module("data").load(config.data)
     held_out = material.held_out
     assert len(held_out) % RANKS != 0
-    model = module("models").create_model(config)
+    model = module("models").ByteTransformer(config.model, config.data.context)
     model.load_state_dict(checkpoint(together)["model"])
-    assert module("components").checksum(model.state_dict()) == summaries(together)[0]["weights"]
+    assert module("states").checksum(model.state_dict()) == summaries(together)[0]["weights"]
     inputs, targets = map(torch.stack, zip(*(held_out[i] for i in range(len(held_out))), strict=True))
     with torch.no_grad():
         scores = model(inputs).flatten(0, 1)

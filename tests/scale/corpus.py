@@ -39,7 +39,7 @@ def run_at_scale(script: Path, folder: Path, world_size: int) -> Ran:
     """Run a script as the usual few ranks of a job of this size."""
     imagined = Imagined(world_size, min(NPROC, world_size), usual_ranks(world_size, min(NPROC, world_size)))
     return run_forked(
-        script, folder, imagined=imagined, rehearse=1, seconds=_SECONDS, hang_after=_HANG_SECONDS
+        script, folder, imagined=imagined, rehearse=True, seconds=_SECONDS, hang_after=_HANG_SECONDS
     )
 
 
@@ -58,7 +58,7 @@ def found_at_scale(script: Path, folder: Path) -> str:
 def is_silent(script: Path, world_size: int, folder: Path) -> str:
     """What is said of a right script on two real ranks, or as a job of this size; empty where it is nothing."""
     ran = (
-        run_forked(script, folder / "two", nproc=2, rehearse=int(needs_gpus(script)))
+        run_forked(script, folder / "two", nproc=2, rehearse=needs_gpus(script))
         if world_size == 2
         else run_at_scale(script, folder / str(world_size), world_size)
     )

@@ -15,7 +15,7 @@ from tests.scale.corpus import SICK, found_at_scale, is_silent
 from tests.support.expectations import expectations
 
 IN_SUITE = ("dd105_rank_of_the_node", "dd106_last_ranks_without_a_sample", "dd802_global_rank_as_device")
-HEALTHY = ("collectives_of_groups", "zero_redundancy")
+HEALTHY = (("collectives_of_groups", 512), ("fully_sharded_gpus", 8), ("zero_redundancy", 512))
 pytestmark = pytest.mark.slow
 
 
@@ -26,10 +26,10 @@ def test_what_shows_at_scale_is_found(script: Path, tmp_path: Path) -> None:
     assert found_at_scale(script, tmp_path) == ""
 
 
-@pytest.mark.parametrize("name", HEALTHY)
-def test_right_scripts_are_silent_at_scale(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "size"), HEALTHY)
+def test_right_scripts_are_silent_at_scale(name: str, size: int, tmp_path: Path) -> None:
     script = Path(__file__).parents[1] / "healthy" / f"{name}.py"
-    assert is_silent(script, 512, tmp_path) == ""
+    assert is_silent(script, size, tmp_path) == ""
 
 
 @pytest.mark.parametrize("script", SICK, ids=lambda script: script.stem)

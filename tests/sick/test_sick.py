@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from ddpdoctor.demos import demos
-from ddpdoctor.model import Level
 from tests.support.expectations import as_expected, expectations, first_of_each_check
 from tests.support.forked import needs_gpus, run_alone, run_forked, starts_ranks_itself
 
@@ -29,11 +28,9 @@ def test_the_disease_is_found_and_nothing_else(script: Path, nproc: int, tmp_pat
     if starts_ranks_itself(script):
         ran = run_alone(script, tmp_path / "ran", str(nproc))
     else:
-        ran = run_forked(script, tmp_path / "ran", nproc=nproc, rehearse=int(needs_gpus(script)))
+        ran = run_forked(script, tmp_path / "ran", nproc=nproc, rehearse=needs_gpus(script))
     expected = expectations(script, nproc)
-    wanted = {one.code for one in expected}
-    # Information that nobody asked for may be there.
-    told = [one for one in ran.findings if one.level is not Level.INFO or one.code in wanted]
+    told = ran.told(*(one.code for one in expected))
     found = sorted((as_expected(one, script) for one in told), key=str)
     assert found == expected, "\n\n".join([*(str(one) for one in ran.findings), *ran.errors])
 

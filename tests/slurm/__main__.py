@@ -103,13 +103,13 @@ def srun_in_a_shell_script(cluster: SlurmCluster, folder: Path) -> str:
 
 def over_memory(cluster: SlurmCluster, folder: Path) -> str:
     """A task takes more memory than its step has."""
-    expected = {"DD017": "task 3 on node1 was ended by Slurm: out of memory (limit 1.5 GiB)"}
+    expected = {"DD017": "a scheduler or supervisor ended the job because of its memory"}
     return told_of_line(cluster, folder, ["takes_memory"], expected, "--mem", "1500M")
 
 
 def at_time_limit(cluster: SlurmCluster, folder: Path) -> str:
     """A job does not end in its time, which takes more than a minute: Slurm looks at it now and then."""
-    expected = {"DD012": "the job was ended by Slurm: its time limit of 00:01:00"}
+    expected = {"DD012": "the scheduler ended the job: DUE TO TIME LIMIT"}
     return told_of_line(cluster, folder, ["goes_on"], expected, "--time", "1")
 
 

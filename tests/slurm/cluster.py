@@ -1,4 +1,4 @@
-"""A Slurm cluster on this machine: munged, slurmctld, a slurmd on each of some hosts in namespaces, and accounting.
+"""A Slurm cluster on this machine: munged, slurmctld, a slurmd on each of some hosts in namespaces.
 
 Needs root and some of Debian's packages: apt-get install --no-install-recommends PACKAGES
 """
@@ -15,8 +15,8 @@ from tests.several_hosts.cases import kill
 from tests.support.command import ROOT, environment
 from tests.support.namespaces import HostsBed
 
-PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch", "slurmdbd", "mariadbd")
-PACKAGES = "slurm-wlm munge slurmdbd slurm-wlm-mysql-plugin mariadb-server-core mariadb-client-core"
+PROGRAMS = ("munged", "mungekey", "slurmctld", "slurmd", "srun", "sbatch")
+PACKAGES = "slurm-wlm munge"
 SECONDS = 20.0
 """For the daemons to come up."""
 _CONFIGURATION = """\
@@ -42,23 +42,9 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd.%n.log
 SlurmdSpoolDir={folder}/spool.%n
 StateSaveLocation={folder}/state
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=node0
-AccountingStoragePass={sockets}/munge.socket
 NodeName=node[0-{last}] CPUs=2 RealMemory=4000 State=UNKNOWN
 Prolog={folder}/prolog.sh
 PartitionName=all Nodes=ALL Default=YES MaxTime=10 State=UP
-"""
-_ACCOUNTING = """\
-AuthType=auth/munge
-AuthInfo=socket={sockets}/munge.socket
-DbdHost=node0
-SlurmUser=root
-PidFile={folder}/slurmdbd.pid
-LogFile={folder}/slurmdbd.log
-StorageType=accounting_storage/mysql
-StorageHost=127.0.0.1
-StorageUser=root
 """
 _CGROUPS = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 """None: slurmd looks for them in any case, and the namespace of a host has none."""
@@ -122,7 +108,6 @@ class SlurmCluster:
         self.set_prolog("")
         (self.folder / "cgroup.conf").write_text(_CGROUPS)
         self._start_munge()
-        self._start_accounting()
         self.bed.start(0, ["slurmctld", "-D"], self.folder, self._environ)
         for number in range(self.bed.count):
             (self.folder / f"spool.node{number}").mkdir()
@@ -155,21 +140,6 @@ class SlurmCluster:
         process = subprocess.Popen(["munged", "--foreground", "--force", *options], env=environment({}))
         self._left.callback(process.wait)
         self._left.callback(process.terminate)
-
-    def _start_accounting(self) -> None:
-        """A database of its own, slurmdbd before it, and the cluster in its list."""
-        data, dbd = self.folder / "database", self.folder / "slurmdbd.conf"
-        at = ("--no-defaults", "--user=root", f"--datadir={data}")
-        install = ["mariadb-install-db", *at, "--auth-root-authentication-method=normal"]
-        subprocess.run(install, capture_output=True, check=True)
-        files = (f"--socket={self.folder}/database.socket", f"--log-error={self.folder}/database.log")
-        self.bed.start(0, ["mariadbd", *at, *files, "--bind-address=127.0.0.1"], self.folder)
-        dbd.write_text(_ACCOUNTING.format(folder=self.folder, sockets=self.sockets))
-        dbd.chmod(0o600)
-        self.bed.start(0, ["slurmdbd", "-D"], self.folder, self._environ)
-        self._wait_for(
-            "the accounting", ["sacctmgr", "--immediate", "add", "cluster", "bed"], "Adding Cluster(s)"
-        )
 
     def _wait_until_idle(self) -> None:
         states = ["sinfo", "--noheader", "--Node", "--format", "%T"]

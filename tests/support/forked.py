@@ -26,7 +26,7 @@ from ddpdoctor.job.run import JobRun
 from ddpdoctor.job.supervisor import Supervisor
 from ddpdoctor.judge import judge, judge_further, merge
 from ddpdoctor.launch import Imagined, Launch
-from ddpdoctor.model import CheckResult, Finding, Outcome, Source
+from ddpdoctor.model import CheckResult, Finding, Level, Outcome, Source
 from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
 from tests.support.watcher import sitecustomize as watcher
@@ -62,6 +62,19 @@ class Ran:
     trace: Trace = field(default_factory=lambda: Trace(()))
     results: tuple[CheckResult, ...] = ()
     findings: tuple[Finding, ...] = ()
+
+    def told(self, *wanted: str) -> list[Finding]:
+        """The findings above information, and those of the checks that are wanted.
+
+        What judges time is left out unless it is wanted, since it depends on what else the machine does meanwhile:
+        ``python -m tests.stragglers`` measures it.
+        """
+        timed = {check.code for check in registry.all_checks() if check.timed}
+        return [
+            one
+            for one in self.findings
+            if one.code in wanted or (one.level is not Level.INFO and one.code not in timed)
+        ]
 
 
 def run_forked(
@@ -261,7 +274,7 @@ if (
             run_alone(path, Path(place, "ran"), str(size))
             if starts_ranks_itself(path)
             else run_forked(
-                path, Path(place, "ran"), nproc=size, hang_after=patience, rehearse=int(needs_gpus(path))
+                path, Path(place, "ran"), nproc=size, hang_after=patience, rehearse=needs_gpus(path)
             )
         )
         for found in done.findings:

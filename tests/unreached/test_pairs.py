@@ -17,13 +17,13 @@ import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.judge import judge
-from ddpdoctor.model import Finding, Source
+from ddpdoctor.model import Finding, Level, Source
 from ddpdoctor.program import Program
 from ddpdoctor.unreached.lines import UnreachedLines
 
 PAIRS = Path(__file__).parent / "pairs"
 HEAD = """\
-import argparse, contextlib, copy, json, math, os, random, time
+import argparse, contextlib, copy, json, math, os, random, sys, time
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -100,6 +100,40 @@ def test_its_right_twin_is_left_alone(pair, tmp_path):
     assert judged(tmp_path / "train.py") == []
 
 
+FALLBACK = """\
+import os
+import torch.distributed as dist
+
+
+def folder_of(handlers):
+    found = None
+    for handler in handlers:
+        if hasattr(handler, "baseFilename"):
+            found = handler.baseFilename
+    if CONDITION:
+        dist.barrier()
+    return found
+
+
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    folder_of(handlers_of_the_log())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "level"),
+    [("found is None", Level.INFO), ("os.environ.get('LATE')", Level.WARN), ("True", Level.WARN)],
+)
+def test_a_call_that_may_never_be_made_is_information(condition, level, tmp_path):
+    (tmp_path / "train.py").write_text(FALLBACK.replace("CONDITION", condition))
+    (found,) = judged(tmp_path / "train.py")
+    assert (found.code, found.level) == ("DD303", level)
+    said = [it.text for it in found.evidence]
+    assert any(condition in it for it in said) is (level is Level.INFO), said
+
+
 def check(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ddpdoctor", "check", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600)
@@ -136,6 +170,27 @@ def test_several_scripts_are_judged_without_a_run(tmp_path):
 def test_what_cannot_be_judged_without_a_run_is_refused(tmp_path):
     assert "--no-run requires a script" in check(tmp_path, "--no-run").stderr
     assert "does not exist" in check(tmp_path, "--no-run", "absent.py").stderr
+
+
+def test_no_more_is_imported_than_source_needs(tmp_path):
+    """For editors: each tenth of a second counts."""
+    (tmp_path / "train.py").write_text("import torch\n")
+    code = """if True:
+        import sys
+        from ddpdoctor.cli import run
+        run(["check", "--no-run", "train.py"])
+        names = ("job.run", "group.group_run", "fix.propose", "checks.data.set_epoch_missing", "figures")
+        print("imported:", *(it for it in names if f"ddpdoctor.{it}" in sys.modules))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "imported:"
+
+
+def test_every_check_that_judges_source_is_asked():
+    judging = [it for it in registry.all_checks() if Source.CODE in it.sources()]
+    assert [*registry.select(Source.CODE)] == judging
 
 
 RUN = (

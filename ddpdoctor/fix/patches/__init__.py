@@ -7,8 +7,6 @@ Where several patches may cure a finding, ``after`` names those that are tried b
 unless the patch ``leaves_choice``: there are other ways, and the script does not tell which is meant.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import pkgutil

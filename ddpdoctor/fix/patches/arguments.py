@@ -1,7 +1,5 @@
 """The patches that only set or remove arguments of a call: a row each, by the name of the patch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """When and how gradients are averaged, scaled and clipped."""
 
-from __future__ import annotations
-
 import ast
 
 from ddpdoctor.fix import CannotPatch
@@ -32,6 +30,27 @@ def no_sync(case: Case) -> str:
     header = f"with {nothing}() if {alone}{last} else {name}.no_sync():"
     source.indent_lines(until[until.index(forwards[-1]) :], header)
     return f"{name}.no_sync() for all micro-batches but the last"
+
+
+@patch("DD202")
+def sync_last(case: Case) -> str:
+    """``no_sync`` for those micro-batches only that no update follows."""
+    source, statement = case.source, case.statement
+    update = _update(source, source.behind(statement))
+    if update is None:
+        raise CannotPatch("the update is under no condition")
+    test = source.code(update.test)
+    if isinstance(statement, ast.Assign):
+        source.replace(statement.value, test)
+    else:
+        contexts = [it.context_expr for it in getattr(statement, "items", ())]
+        calls = [(it, call) for it in contexts for call in source.calls("no_sync", within=it)]
+        if len(calls) != 1:
+            raise CannotPatch("no_sync() is not one context of a with")
+        context, call = calls[0]
+        nothing = source.use("contextlib.nullcontext")
+        source.replace(context, f"{nothing}() if {test} else {source.code(call)}")
+    return f"no_sync() only where not {test}"
 
 
 def _is_last(source: Source, backward: Node) -> str:

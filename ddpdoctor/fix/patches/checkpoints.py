@@ -1,7 +1,5 @@
 """What is saved, restored, and gone on from."""
 
-from __future__ import annotations
-
 import ast
 from dataclasses import dataclass
 
@@ -12,10 +10,6 @@ from ddpdoctor.fix.patches.epochs import epoch_loop
 from ddpdoctor.fix.reading import dotted, is_method
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
-from ddpdoctor.program.index import Entity
-
-_REFUSED = "Weights only load failed"
-"""How torch.load begins to say it."""
 
 
 @patch("DD403", "DD407")
@@ -29,36 +23,6 @@ def module_state(case: Case) -> str:
     for name in changed:
         source.replace(name.value, source.module_of(source.code(name.value)))
     return "the state of model.module"
-
-
-@patch("DD304", leaves_choice=True)
-def plain_contents(case: Case) -> str:
-    """Save the fields of objects: with ``weights_only``, ``torch.load`` reads tensors and plain values alone."""
-    raised = [recording.raised for recording in case.trace.recorded.values() if recording.raised]
-    if not any(_REFUSED in error.message for error in raised):
-        raise CannotPatch("none is known for its exception")
-    source = case.source
-    contents = [source.value_of(call.args[0]) for call in source.calls("torch.save") if call.args]
-    values = [value for it in contents if isinstance(it, ast.Dict) for value in it.values]
-    plain = {value: code for value in values if (code := _fields(source, value))}
-    for value, code in plain.items():
-        source.replace(value, code)
-    if not plain:
-        raise CannotPatch("it is not known which entry of the checkpoint is an object")
-    return f"{', '.join(plain.values())} in the checkpoint"
-
-
-def _fields(source: Source, value: Node) -> str | None:
-    """The fields of argparse's options, or of a dataclass of the program; None of anything else."""
-    made = source.value_of(value)
-    if is_method(made, "parse_args") or (source.is_call_of(made, "argparse.Namespace")):
-        return f"vars({source.code(value)})"
-    types = source.program.flow.types(source.point(value))
-    classes: list[Node] = [it.node for it in types if isinstance(it, Entity)]
-    decorators = [it.func if isinstance(it, ast.Call) else it for one in classes for it in one.decorator_list]
-    if any(source.means(it, "dataclasses.dataclass") for it in decorators):
-        return f"{source.use('dataclasses.asdict')}({source.code(value)})"
-    return None
 
 
 @dataclass(frozen=True)

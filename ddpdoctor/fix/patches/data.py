@@ -1,7 +1,5 @@
 """Which samples each rank reads."""
 
-from __future__ import annotations
-
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.patches import patch

@@ -1,13 +1,11 @@
 """Numbers that ranks decide by, decisions that they have to take alike, and means over unequal counts."""
 
-from __future__ import annotations
-
 import ast
 
 from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case
 from ddpdoctor.fix.patches import patch
-from ddpdoctor.fix.reading import DIST, argument, dotted, is_method
+from ddpdoctor.fix.reading import DIST, argument, dotted
 from ddpdoctor.fix.source import Node
 from ddpdoctor.fix.writing import Source
 from ddpdoctor.program import Origin
@@ -89,10 +87,12 @@ def _is_variable(source: Source, name: Node) -> bool:
 
 
 def _is_of_own_data(source: Source, value: Node) -> bool:
-    """Whether it is computed of a DataLoader's batches, or of the part of random numbers or files that a rank takes."""
-    kinds = source.expression(value).origins.kinds
-    parts = kinds & {Origin.RANDOM, Origin.FILES}
-    return Origin.OWN_DATA in kinds or (Origin.RANK in kinds and bool(parts))
+    """Whether it is computed of a DataLoader's batches, or of the part that a rank takes of what all have."""
+    value_of = source.expression(value)
+    return Origin.OWN_DATA in value_of.origins.kinds or any(
+        isinstance(part.node, ast.Subscript) and Origin.RANK in part.inner(part.node.slice).origins.kinds
+        for part in value_of.made_of()
+    )
 
 
 def _numbers(source: Source, name: Node) -> list[str]:
@@ -175,86 +175,3 @@ def _is_to_one(source: Source, call: Node, condition: Node) -> bool:
     values = [value for name in names if (value := source.assigned(name)) is not None]
     names += [name for value in values for name in source.all(ast.Name, within=value)]
     return tensor.partition(".")[0] in {name.id for name in names}
-
-
-_TARGET = 1
-"""The position of the targets in the losses of torch."""
-
-
-@patch("DD209", changes=("loss",))
-def global_mean(case: Case) -> str:
-    """Multiply the loss by this rank's count of elements, and divide it by the mean count."""
-    source, statement = case.source, case.statement
-    loss: Node = statement.value if isinstance(statement, (ast.Assign, ast.Return)) else None
-    if quotient := _mean_of_sums(source, statement):
-        return _divide_by_mean(source, *quotient)
-    target = argument(loss, _TARGET, "target") if isinstance(loss, ast.Call) else None
-    if loss is None or target is None or target not in loss.args:
-        raise CannotPatch("the line does not compute the loss from outputs and targets")
-    count = _count(source, _options(source, loss), target)
-    name = source.code(statement.targets[0]) if isinstance(statement, ast.Assign) else "loss"
-    tokens, total = source.free(statement, "count"), source.free(statement, "total")
-    lines = source.with_group(
-        f"{tokens} = {count}\n"
-        f"{total} = {tokens}.clone()\n"
-        f"{source.use(f'{DIST}.all_reduce')}({total})\n"
-        f"{name} = {name} * {tokens} * {source.world_size(statement, plain=True)} / {total}",
-    )
-    if isinstance(statement, ast.Return):
-        source.insert_before(statement, f"{name} = {source.code(loss)}\n{lines}")
-        source.replace(loss, name)
-    else:
-        source.insert_after(statement, lines)
-    return "the mean over the elements of all ranks"
-
-
-def _mean_of_sums(source: Source, statement: Node) -> tuple[Node, Node] | None:
-    """The ``losses.sum() / mask.sum()`` that a statement assigns, returns or takes the gradients of, also as what a
-    function returns; with the sum below."""
-    value: Node = getattr(statement, "value", None)
-    if is_method(value, "backward"):
-        value = value.func.value
-    quotient = source.value_of(value) if value is not None else None
-    if not isinstance(quotient, ast.BinOp) or not isinstance(quotient.op, ast.Div):
-        return None
-    sums = [
-        next(
-            (call for call in source.all(ast.Call, within=side) if is_method(call, "sum") and not call.args),
-            None,
-        )
-        for side in (quotient.left, quotient.right)
-    ]
-    return (quotient, sums[1]) if all(sums) else None
-
-
-def _divide_by_mean(source: Source, quotient: Node, elements: Node) -> str:
-    """Divide a sum by the mean count of the ranks."""
-    statement = source.statement(quotient)
-    count = source.free(statement, "count")
-    together = source.with_group(f"{source.use(f'{DIST}.all_reduce')}({count})")
-    source.insert_before(statement, f"{count} = {source.code(elements)}\n{together}")
-    source.replace(elements, f"({count} / {source.world_size(statement)})")
-    return "the mean over the elements of all ranks"
-
-
-def _options(source: Source, loss: Node) -> Node:
-    """The call that has the options of a loss: its own, or the one that made the module that it calls."""
-    if any(name.startswith("torch.nn.functional.") for name in source.expression(loss.func).names):
-        return loss
-    made = source.value_of(loss.func)
-    names = source.expression(made.func).names if isinstance(made, ast.Call) else ()
-    if not any(name.startswith("torch.nn.") for name in names):
-        raise CannotPatch(f"it is not known what {source.code(loss.func)} averages over")
-    return made
-
-
-def _count(source: Source, options: Node, target: Node) -> str:
-    """The elements over which this rank averages."""
-    weight, ignored = argument(options, None, "weight"), argument(options, None, "ignore_index")
-    if weight is not None and source.code(weight) != "None":
-        raise CannotPatch("the mean is weighted by classes, and not over elements")
-    code = source.code(target)
-    if ignored is not None:
-        return f"({code} != {source.code(ignored)}).sum()"
-    device = f", device={code}.device" if "cuda" in source.text else ""
-    return f"{source.use('torch.tensor')}(len({code}){device})"

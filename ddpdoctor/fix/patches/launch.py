@@ -1,7 +1,5 @@
 """The process group from its beginning to its end, and the GPU of each rank."""
 
-from __future__ import annotations
-
 import ast
 
 from ddpdoctor.fix import CannotPatch

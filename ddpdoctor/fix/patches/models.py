@@ -1,7 +1,5 @@
 """What is wrapped, when, and what is called."""
 
-from __future__ import annotations
-
 import ast
 
 from ddpdoctor.fix import CannotPatch

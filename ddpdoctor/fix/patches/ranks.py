@@ -1,7 +1,5 @@
 """What only some ranks do, or each for itself: done by all of them, or by one."""
 
-from __future__ import annotations
-
 import ast
 import textwrap
 

@@ -1,7 +1,5 @@
 """Random numbers that ranks have to draw alike, or each its own."""
 
-from __future__ import annotations
-
 import ast
 
 from ddpdoctor.fix import CannotPatch

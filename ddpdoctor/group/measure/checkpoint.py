@@ -1,7 +1,5 @@
 """A slow write by rank 0 into the checkpoint folder, read by the others during it and after a barrier."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

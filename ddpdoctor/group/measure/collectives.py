@@ -1,7 +1,5 @@
 """Every collective that the backend offers, against the answer that arithmetic gives, and how long it takes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from itertools import product

@@ -1,7 +1,5 @@
 """The shards that DistributedSampler gives each rank, in two epochs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

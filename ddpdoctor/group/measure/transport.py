@@ -1,7 +1,5 @@
 """How fast each rank receives from its neighbour in a ring: a collective is as slow as its slowest rank."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training on shards of different lengths under Join, which lets the ranks that run out go along."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """torchrun's variables and the versions, as each rank sees them, beside what the process group says."""
 
-from __future__ import annotations
-
 import os
 import platform
 import socket

@@ -1,7 +1,5 @@
 """Whether replicas built from different seeds are equal under DDP, and its gradients those of one process."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

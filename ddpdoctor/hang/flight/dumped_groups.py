@@ -2,8 +2,6 @@
 at which ranks called different things.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

@@ -4,8 +4,6 @@ A rank that stands in a collective waits for every member of its group that has 
 majority is usually the victim, so numbers do not vote, but where ranks disagree about what to call.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ Containers of a hostile file may hold themselves a million times over, so a valu
 and its length are those of the format, and never turned into a text before.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Reads all dumps of a folder on all CPUs, each in a process whose memory is bounded."""
 
-from __future__ import annotations
-
 import gc
 import math
 import os

@@ -1,7 +1,5 @@
 """Reads one dump from its file, pickled or JSON, and again where one of its calls is shown."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

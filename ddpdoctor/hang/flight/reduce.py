@@ -7,8 +7,6 @@ share a sequence number, and only the last of them, which stands for all, is eve
 completion by ``retired`` alone, and records no send and no receive.
 """
 
-from __future__ import annotations
-
 import hashlib
 import operator
 import re

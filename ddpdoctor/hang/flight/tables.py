@@ -4,8 +4,6 @@ It has matched the calls of the ranks, so a row is a collective, with the member
 join. From the rows each rank's calls follow, as its own dump would have them, but for sends and receives.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import re

@@ -1,7 +1,5 @@
 """Reads pickles that may come from anybody: only containers, numbers and strings, never a class or a function."""
 
-from __future__ import annotations
-
 import io
 import pickle
 from typing import Any, BinaryIO, NoReturn

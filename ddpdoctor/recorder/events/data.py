@@ -1,7 +1,5 @@
 """How data is loaded: samplers, loaders, iterations over them, workers, and datasets that are divided."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """What a script wrote and read: checkpoints, other files, loggers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar

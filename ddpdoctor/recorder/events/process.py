@@ -1,7 +1,5 @@
 """A rank's process: its groups, its devices, how it ended; and which lines it reached, by which branches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """How events are written down: a line of JSON each, with the fields of its class by name."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from json import JSONEncoder, encoder

@@ -6,8 +6,6 @@ equal where the bits are equal; None stands for what was not taken, since digest
 and then at growing intervals.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -157,6 +155,8 @@ class Backward(Event):
     """The wrappers whose reducer all-reduced gradients during it."""
     missed: tuple[int, ...] = field(default=(), kw_only=True)
     """The wrappers whose reducer waited for it and whose parameters it did not come to."""
+    anew: bool = field(default=False, kw_only=True)
+    """Whether wrapped parameters had no gradient that it would be added to."""
     collectives: int = 0
     """How many collectives the default group counted during it, DDP's own included."""
     seconds: float = 0.0

@@ -1,7 +1,5 @@
 """Updates of the weights: clipped gradients, optimizers, schedulers. Keys and digests as in ``training``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

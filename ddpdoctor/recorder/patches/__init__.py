@@ -1,7 +1,5 @@
 """One file for each thing that is patched, each with ``install(session)``; a new file is found by itself."""
 
-from __future__ import annotations
-
 import os
 
 

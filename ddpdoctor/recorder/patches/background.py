@@ -28,7 +28,8 @@ _SIZE = 4096
 _MOST_FRAMES = 12
 _MOST_PLACES = 1000
 _STILL = 1.0
-"""Seconds in one place, after which it is looked at what is handled there."""
+"""Seconds in one place, after which it is looked at what is handled there. A thread that counts something meanwhile is
+looked at as seldom."""
 _RECORDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _LONGEST = 200
 """Characters of the message of an exception."""
@@ -53,6 +54,9 @@ class Heartbeat:
         self._file = -1
         self._pid = self._length = 0
         self._counted: dict[str, Any] = {}
+        self._place: dict[str, Any] = {}
+        """Where it was at the last look."""
+        self._looked = 0.0
         self._places: set[Any] = set()
         """Where it was since the counts last changed: who waits in a loop comes to the same few again and again."""
         self._moved = 0.0
@@ -61,6 +65,13 @@ class Heartbeat:
         """Look at the thread and write down where it is."""
         now = round(time.monotonic(), 3)
         counts = self._counts()
+        if counts != self._counted or len(self._places) > _MOST_PLACES:
+            self._counted, self._moved = counts, now
+            self._places.clear()
+            if now - self._looked < _STILL:
+                self._write({"t": now, "moved": now, **counts, **self._place})
+                return
+        self._looked = now
         stacks, main = sys._current_frames(), threading.main_thread().ident or 0
         thread = self._session.thread or main
         thread = thread if thread in stacks else main
@@ -69,9 +80,6 @@ class Heartbeat:
         del stacks
         frames = _innermost(frame)
         place = tuple((id(frame.f_code), frame.f_lasti) for frame in frames)
-        if counts != self._counted or len(self._places) > _MOST_PLACES:
-            self._counted = counts
-            self._places.clear()
         if place not in self._places:
             self._places.add(place)
             self._moved = now
@@ -80,11 +88,11 @@ class Heartbeat:
         stack = [_place(it.f_code, it.f_lineno) for it in reversed(frames)]
         del frame, own
         frames.clear()
-        values = {"t": now, "thread": threading.get_native_id(), "moved": self._moved, **counts}
-        values["main"] = thread == main
+        self._place = {"thread": threading.get_native_id(), "main": thread == main, "at": at, "stack": stack}
+        values = {"t": now, "moved": self._moved, **counts}
         if now - self._moved > _STILL:  # the exceptions of a run that goes on are nobody's business
             values["handles"] = handled(thread, self._session.sites.is_foreign)
-        self._write({**values, "at": at, "stack": stack})
+        self._write({**values, **self._place})
 
     def _counts(self) -> dict[str, Any]:
         session = self._session

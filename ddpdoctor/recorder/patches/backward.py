@@ -21,7 +21,7 @@ from ..events.training import Backward, GradientCall, MeanLoss
 from ..patch import IN_FULL, Args, Kwargs, around, guarded, watch
 from ..session import Session
 from ..sites import variables_of
-from ..training import Training, TrainingPart, Wrapper, is_digested, sequence_number
+from ..training import Training, TrainingPart, Wrapper, sequence_number
 from ..where import Where
 from .ddp import Hooked
 from .losses import divisors, factors_of_means, scale_means
@@ -139,6 +139,7 @@ def _tell(training: Training, begun: dict[str, Any], seconds: float, error: Base
         wrapper.around.clear()
     count, seconds = issued.get(-1, 0), round(seconds, 6)
     began, at, loss = begun["began"], begun["at"], begun["loss"] or {}
+    loss["anew"] = bool(before) and not any(number for of_one in before.values() for number, _ in of_one)
     training.session.event(Backward(began, at, tuple(reduced), count, seconds, missed=missed, **loss))
 
 
@@ -188,7 +189,7 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
         factor = _factor(loss.grad_fn, training.scales)
         if factor is not None:
             facts["factor"] = factor
-        if is_digested(training.number):
+        if training.is_digested:
             facts["loss"] = text(sample(torch, loss.detach()))
             if is_plain(torch, loss):
                 facts |= _value(torch, loss.detach(), training.scales)
@@ -218,7 +219,7 @@ def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
     taken, training.means = training.means, []
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:
         return
-    wait = is_digested(training.number)
+    wait = training.is_digested
     with unseen(torch):
         by_hand = list(divisors(torch, loss.grad_fn, wait=wait))
         factors = list(factors_of_means(torch, loss.grad_fn, training.scales, wait=wait)) if taken else []
@@ -299,7 +300,7 @@ class _GradientCalls(TrainingPart):
         given = (inputs,) if isinstance(inputs, self.torch.Tensor) else inputs
         if any(map(self.training.keys.is_wrapped, given)) or self._are_of_func(given):
             self.calls += 1
-            if self.session.steps or is_digested(self.calls):
+            if self.session.steps or self.training.sampling.is_digested(self.calls):
                 self.session.event(GradientCall(time.monotonic(), self.session.here(), len(given)))
 
 

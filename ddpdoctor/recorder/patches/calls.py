@@ -2,8 +2,6 @@
 and metrics, variables of the launcher that the script sets.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

@@ -3,8 +3,6 @@
 A save is written down before it begins and when it returns, so that a rank that was killed in between shows.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

@@ -226,8 +226,10 @@ class _Collectives(TrainingPart):
         """A call inside a backward that is not the reducer's: what it adds to its group's number is taken off."""
         if self.counts_own or not self.session.detailed:
             return None
-        if self._is_reducers(caller):
-            return None
+        for frame, _ in islice(walk_stack(caller), 20):
+            is_hooks = frame.f_code in self.training.hooks
+            if is_hooks or str(frame.f_globals.get("__name__", "")).startswith(_REDUCERS):
+                return None
         group = self._group(args, kwargs) or self.torch.distributed.group.WORLD
         begun = group, sequence_number(group)
         self.counts_own = True
@@ -239,13 +241,6 @@ class _Collectives(TrainingPart):
         now = sequence_number(group)
         if number is not None and now is not None:
             self.training.own_collectives[id(group)] += now - number
-
-    def _is_reducers(self, caller: FrameType) -> bool:
-        return any(
-            frame.f_code in self.training.hooks
-            or str(frame.f_globals.get("__name__", "")).startswith(_REDUCERS)
-            for frame, _ in islice(walk_stack(caller), 20)
-        )
 
 
 def _is_scripts(caller: FrameType) -> bool:

@@ -4,8 +4,6 @@ Neither sys.excepthook nor a signal handler is touched. The interpreter leaves a
 ``sys.last_value`` before it calls the hook; the background thread and the last atexit handler look there.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import multiprocessing.process
@@ -24,6 +22,8 @@ from ..where import Where, absolute
 
 _LONGEST_MESSAGE = 8000
 _MOST_FRAMES = 60
+_MOST_WORKERS = 64
+"""Forked processes whose records stay where they ended well: a job of days starts DataLoader workers every epoch."""
 
 
 class _Ends(Part):
@@ -48,6 +48,9 @@ class _Ends(Part):
 
     def exit(self, original: Callable[..., Any], status: Any = None) -> Any:
         self.asked = {"at": self.session.here(), "status": exit_status(status)}
+        error = sys.exc_info()[1]
+        if self.asked["status"] and isinstance(error, Exception) and not self.session.in_worker:
+            guarded(tell_raised)(self.session, error)  # it is caught, and ends the rank, as in hydra.main
         return original(status)
 
     def exit_hard(self, original: Callable[..., Any], status: int) -> Any:
@@ -78,7 +81,7 @@ def tell_raised(session: Session, error: BaseException) -> None:
         at=session.sites.of_traceback(error.__traceback__),
         causes=tuple(f"{_name(cause)}: {cause}"[:_LONGEST_MESSAGE] for cause in _causes(error)),
         handling=tuple(_frames(_handled(error)))[-_MOST_FRAMES:],
-        of_rehearsal=bool(session.options.rehearse) and _is_of_rehearsal(session, error),
+        of_rehearsal=session.options.rehearse and _is_of_rehearsal(session, error),
     )
     session.event(raised, now=True)
 
@@ -90,6 +93,9 @@ def tell_exit(session: Session, how: str, *, at: Where | None = None, status: An
     session.ended = True
     while session.before_end:
         guarded(session.before_end.pop())(how)
+    if session.in_worker and how == "returned" and session.forks > _MOST_WORKERS:
+        session.writer.discard()
+        return
     session.event(Exit(how, time.monotonic(), status, at), now=True)
     session.writer.trim()
 

@@ -19,7 +19,7 @@ from ..patch import IN_FULL, Args, Kwargs, after_call, guarded, watch
 from ..randomness import StepDraws
 from ..session import Session
 from ..sites import variables_of
-from ..training import Training, Wrapper, is_digested, is_sampled, tell_buffers
+from ..training import Training, Wrapper, tell_buffers
 from ..where import Where
 
 EVALUATED = "evaluated"
@@ -30,8 +30,6 @@ _OFTEN = 0.25
 _LARGEST_MODEL = 256e6
 """Bytes of a model whose weights are all looked at where no optimizer of torch changes them; of a larger one few."""
 _FEW = 4
-_MANY_MODULES = 200
-"""A thousand take three milliseconds."""
 
 
 _MOST_NAMES = 32
@@ -135,7 +133,7 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
     torch = training.torch
     event.training = bool(ddp.module.training)
     first = next(_tensors(torch, given), None)
-    digested = is_digested(training.number)
+    digested = training.is_digested
     if first is not None:
         event.batch = int(first.shape[0]) if first.dim() else 1
         if digested:
@@ -145,15 +143,12 @@ def _look(training: Training, wrapper: Wrapper, ddp: Any, given: Any, event: For
         event.batch_norms = sum(_keeps_statistics(torch, module) for module in modules_inside(ddp.module))
     if event.grad:
         event.unused = _unused(wrapper, ddp) if ddp.find_unused_parameters else None
-        # The modules are looked at in the fewer steps the more there are.
-        may_walk = wrapper.modules < _MANY_MODULES or is_sampled(training.number)
-        if training.is_early or (digested and may_walk):
+        if training.is_early or digested:
             modules = modules_inside(ddp.module)
-            wrapper.modules = len(modules)
             event.unknown = _unknown(wrapper, ddp, modules)
             event.evaluating = in_eval_mode(torch, ddp.module, modules, training.session.sites.is_foreign)
             event.eval_at = wrapper.eval_at if event.evaluating else None
-            if digested and is_sampled(training.number):
+            if digested:
                 _look_at_layers(torch, modules, first, event)
 
 
@@ -319,5 +314,5 @@ def _acts(torch: Any, module: Any, is_foreign: Callable[[str], bool]) -> bool:
         return bool(module.dropout > 0)
     if isinstance(module, nn.modules.batchnorm._NormBase):
         return bool(module.track_running_stats)
-    code = getattr(type(module).forward, "__code__", None)
+    code = getattr(getattr(type(module), "forward", None), "__code__", None)  # TorchScript's raises
     return code is not None and "training" in code.co_names and not is_foreign(code.co_filename)

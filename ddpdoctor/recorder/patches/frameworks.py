@@ -8,8 +8,6 @@ get by Ray's runtime environment what brings the recorder into them. Where Ray s
 it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Process groups: made, with what arguments and what environment, and destroyed."""
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import replace

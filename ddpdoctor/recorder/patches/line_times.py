@@ -57,15 +57,15 @@ class LineSampler(TrainingPart):
             and not (self._stopped or self.session.in_worker)
         ):
             self._pid = os.getpid()
-            _thread.start_new_thread(self._keep_looking, (self._pid,))
+            _thread.start_new_thread(self._keep_looking, (self._pid, threading.get_native_id()))
 
     def stop(self) -> None:
         self._stopped = True
 
-    def _keep_looking(self, pid: int) -> None:
+    def _keep_looking(self, pid: int, training_thread: int) -> None:
         look = guarded(self._look)
         self._began = self._last = time.monotonic()
-        self._queue = queue_of_thread(self._native())
+        self._queue = queue_of_thread(training_thread)
         self._queued = self._queue()
         self._step = self.session.steps
         self._seconds.clear()
@@ -88,11 +88,6 @@ class LineSampler(TrainingPart):
         line = None if self.training.waits.open else self._line()
         if line is not None:
             self._seconds[line] = self._seconds.get(line, 0.0) + max(0.0, passed)
-
-    def _native(self) -> int:
-        """The number that the system has given to the thread that trains."""
-        known = (it.native_id for it in threading.enumerate() if it.ident == self.session.thread)
-        return next(known, None) or os.getpid()
 
     def _line(self) -> _Line | None:
         """The innermost line of the script that the training thread is at."""

@@ -13,13 +13,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..branches import Branches, branches_of, values_at
 from ..events.process import Called, Code, Decided, Plain, Reached
 from ..patch import guarded
 from ..session import Part, Session
 from ..where import absolute
+
+if TYPE_CHECKING:
+    from ..line_observers import LineMonitor, LineTrace
 
 _MOST_CODES = 4000
 _MOST_CALLERS = 50
@@ -51,25 +54,12 @@ class Entered:
     """The trace function of its frames, where one is used."""
 
 
-class Observer(Protocol):
-    """What notices that a line is reached."""
-
-    most_steps: int
-    """Training steps of a run that is not watched in which lines are noticed, though they are not told in full."""
-
-    def resume(self) -> None:
-        """Notice each line once more, in this thread at least."""
-
-    def pause(self) -> None:
-        """Notice no line."""
-
-
 class Lines(Part):
     """Of a process; one for each session."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.observer: Observer | None = None
+        self.observer: LineTrace | LineMonitor | None = None
         self.is_foreign = session.sites.is_foreign
         self.codes: dict[int, Entered] = {}
         """By the identity of the code: to compare code takes as long as a line of it. Always the same dictionary."""
@@ -149,7 +139,7 @@ class Lines(Part):
     # From step to step.
 
     @guarded
-    def begin(self, observer: Observer) -> None:
+    def begin(self, observer: LineTrace | LineMonitor) -> None:
         """Begin to observe: torch was imported."""
         self.observer = observer
         self.active = True
@@ -163,18 +153,11 @@ class Lines(Part):
         if self.observer is not None and not (self.active and self._current.step == self.session.steps):
             self._open(self.observer)
 
-    @guarded
-    def updated(self) -> None:
-        """A training step is to be counted only, in a run of which more is observed than is told in full."""
-        if self.observer is not None and (self.active or self._is_observed(self.observer)):
-            self._open(self.observer)
-
-    def _is_observed(self, observer: Observer) -> bool:
-        more = not self.session.options.full and self.session.steps < observer.most_steps
-        return self.session.detailed or (more and not self.session.in_worker)
-
-    def _open(self, observer: Observer) -> None:
-        was_active, self.active = self.active, self._is_observed(observer)
+    def _open(self, observer: LineTrace | LineMonitor) -> None:
+        options, detailed = self.session.options, self.session.detailed
+        may = detailed or not (options.full or self.session.in_worker)
+        in_time = self.session.steps < observer.most_steps or (detailed and not options.watched)
+        was_active, self.active = self.active, may and in_time
         if was_active:
             self._close(partial=False)
         self._current.step = self.session.steps
@@ -292,6 +275,4 @@ def install(session: Session) -> None:
     session.writer.ticks.append(guarded(lines.write))
     session.before_end.append(lines.end)
     session.when_opened.append(lines.open_step)
-    if not session.options.full:
-        session.when_quiet_step_begins.append(lines.updated)
     os.register_at_fork(after_in_child=guarded(lines.forked))

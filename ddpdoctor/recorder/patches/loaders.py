@@ -57,8 +57,8 @@ def install(session: Session) -> None:
     splitting = watch(session.torch, lambda *_: passes.splits.open_group(), passes.splits.close_group)
     session.patch_function(("torch.utils.data.dataset", "torch.utils.data"), "random_split", splitting)
     _watch_fetching(session)
-    session.writer.ticks.append(passes.drain)
-    session.before_end.append(lambda how: passes.drain())
+    session.writer.ticks.append(passes.tell)
+    session.before_end.append(lambda how: passes.tell(grown=1))
 
 
 def _constructing(session: Session, passes: Passes) -> Callable[..., None]:

@@ -19,7 +19,7 @@ from ..events.updates import Optimizer, OptimizerStep, SchedulerStep
 from ..patch import IN_FULL, Args, Kwargs, after_call, guarded, hook, watch
 from ..randomness import StepDraws
 from ..session import Session
-from ..training import DigestBudget, Training, TrainingPart, is_digested, parameters_of, tell_buffers
+from ..training import DigestBudget, Training, TrainingPart, parameters_of, tell_buffers
 from .ddp import Hooked
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
@@ -97,7 +97,7 @@ class _Optimizers(TrainingPart):
         if hooked.records:
             hooked.updating()
         number = self.training.number - self.training.updated
-        parameters = list(parameters_of(optimizer)) if is_digested(number) else []
+        parameters = list(parameters_of(optimizer)) if self.training.sampling.is_digested(number) else []
         step.digested = bool(parameters) and known.ration.take(number, parameters, 3)
         if step.digested:
             event.before = named(known.event.keys, digests(self.torch, parameters))

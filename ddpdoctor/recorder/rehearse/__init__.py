@@ -8,7 +8,6 @@ a function mode keeps that note (``devices``). ``docs/rehearse.md`` tells what i
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 
 from ..events.process import Device, Note
@@ -17,24 +16,14 @@ from .replacing import Patches
 Record = Callable[[Device | Note], None]
 
 
-def install(record: Record, *, hosts: int = 1) -> Callable[[], None]:
+def install(record: Record) -> Callable[[], None]:
     """Put the rehearsal in place; answers what undoes it.
 
     ``record(event)`` gets a few events: each GPU that is set, or used for the first time, and what cannot be shown.
     """
-    from . import simulated_hosts
-
     patches = Patches()
-    before = simulated_hosts.divide(hosts, os.environ, sys.argv)
-    patches.callback(lambda: simulated_hosts.restore(before, os.environ))
-    note = _noter(record)
-    if hosts > 1 and simulated_hosts.HOST not in os.environ:
-        note(
-            "hosts",
-            "the launcher sets no LOCAL_RANK, so the ranks could not be divided among simulated hosts",
-        )
     try:
-        _install(patches, record, note)
+        _install(patches, record, _noter(record))
     except BaseException:
         patches.close()
         raise

@@ -128,20 +128,22 @@ class Devices:
 
     def of(self, tensor: torch.Tensor) -> int | None:
         """The GPU that a tensor is on; None: on the CPU."""
-        try:
-            gpu = getattr(tensor.untyped_storage(), _MARK, self.thread.unmarked)
-        except (NotImplementedError, RuntimeError):
-            # Sparse tensors and the wrappers of torch.func have no storage of their own.
-            return self.thread.unmarked
+        gpu = getattr(_storage(tensor), _MARK, self.thread.unmarked)
         return None if gpu == CPU else gpu
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+    """Sparse tensors and the wrappers of torch.func have none of their own; parameters of lazy modules hide theirs."""
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            return tensor.untyped_storage()
+    except (NotImplementedError, RuntimeError):
+        return None
 
 
 def is_on_cpu(tensor: torch.Tensor) -> bool:
     """Whether a tensor was put on the CPU, or made there, for certain: some are made where nobody looks."""
-    try:
-        return getattr(tensor.untyped_storage(), _MARK, None) == CPU
-    except (NotImplementedError, RuntimeError):
-        return False
+    return getattr(_storage(tensor), _MARK, None) == CPU
 
 
 def invalid_ordinal(index: int, count: int) -> Exception:
@@ -157,11 +159,8 @@ def invalid_ordinal(index: int, count: int) -> Exception:
 def mark(value: Any, gpu: int) -> Any:
     """Note that tensors are on a GPU (or the CPU), where their storage is not marked yet; answers the value."""
     if isinstance(value, torch.Tensor):
-        try:
-            storage = value.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            return value
-        if not hasattr(storage, _MARK):
+        storage = _storage(value)
+        if storage is not None and not hasattr(storage, _MARK):
             setattr(storage, _MARK, gpu)
     elif isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
         for element in value:
@@ -286,12 +285,8 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
 
 
 def _share_memory(tensor: torch.Tensor, result: Any) -> bool:
-    try:
-        return isinstance(result, torch.Tensor) and (
-            result.untyped_storage()._cdata == tensor.untyped_storage()._cdata
-        )
-    except (NotImplementedError, RuntimeError):
-        return False
+    own, other = (_storage(it) if isinstance(it, torch.Tensor) else None for it in (tensor, result))
+    return own is not None and other is not None and own._cdata == other._cdata
 
 
 def cover_threads(placement: Placement, patches: Patches) -> None:

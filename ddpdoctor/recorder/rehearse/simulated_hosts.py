@@ -1,4 +1,4 @@
-"""Simulated hosts and imaginary ranks: which rank this process is to be, and how many GPUs its host has.
+"""Imaginary ranks on simulated hosts: which rank this process is to be, and how many GPUs its host has.
 
 Loaded before torch, and before the script reads its environment.
 """
@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,54 +25,6 @@ RANKS = "DDPDOCTOR_RANKS"
 _HOST_NAME = re.compile(r"node\d+$")
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _ARGUMENT = re.compile(r"(--local[-_]rank=)\d+$")
-
-
-def divide(hosts: int, environ: MutableMapping[str, str], argv: list[str]) -> dict[str, str | None]:
-    """Put this rank on one of the simulated hosts; answers what the variables were.
-
-    Ranks stay in order: with four ranks and two hosts, ranks 2 and 3 become local ranks 0 and 1 of the second.
-    A launch that has several hosts already keeps them.
-    """
-    if hosts < 2 or HOST in environ or environ.get("GROUP_WORLD_SIZE", "1") != "1":
-        return {}
-    rank, ranks = environ.get("LOCAL_RANK", ""), environ.get("LOCAL_WORLD_SIZE", "")
-    if not (rank.isdigit() and ranks.isdigit()):
-        return {}
-    host, first, size = _host_of(int(rank), int(ranks), hosts)
-    new = {HOST: host, "LOCAL_RANK": int(rank) - first, "LOCAL_WORLD_SIZE": size, "GROUP_RANK": host}
-    new["GROUP_WORLD_SIZE"] = min(hosts, int(ranks))
-    return put(new, environ, argv)
-
-
-def put(
-    variables: Mapping[str, object], environ: MutableMapping[str, str], argv: list[str]
-) -> dict[str, str | None]:
-    """Set what a launcher would have set; answers what the variables were."""
-    before = {name: environ.get(name) for name in variables}
-    environ.update({name: str(value) for name, value in variables.items()})
-    # torch.distributed.launch tells the local rank in the arguments, too.
-    argv[1:] = [_ARGUMENT.sub(rf"\g<1>{variables['LOCAL_RANK']}", argument) for argument in argv[1:]]
-    return before
-
-
-def _host_of(rank: int, ranks: int, hosts: int) -> tuple[int, int, int]:
-    """The host of a rank, its first rank, and how many it has; the first hosts take what does not divide."""
-    first = 0
-    for host in range(hosts):
-        size = ranks // hosts + (host < ranks % hosts)
-        if rank < first + size:
-            return host, first, size
-        first += size
-    return 0, 0, ranks
-
-
-def restore(before: dict[str, str | None], environ: MutableMapping[str, str]) -> None:
-    """Give the variables back the values that ``divide`` found."""
-    for name, value in before.items():
-        if value is None:
-            environ.pop(name, None)
-        else:
-            environ[name] = value
 
 
 class Host:
@@ -159,7 +111,10 @@ def take_place(environ: MutableMapping[str, str], argv: list[str]) -> None:
     if job is None or not process.isdigit():
         return
     if HOST not in environ:
-        put(job.variables(job.real[int(process)]), environ, argv)
+        variables = job.variables(job.real[int(process)])
+        environ.update({name: str(value) for name, value in variables.items()})
+        # torch.distributed.launch tells the local rank in the arguments, too.
+        argv[1:] = [_ARGUMENT.sub(rf"\g<1>{variables['LOCAL_RANK']}", argument) for argument in argv[1:]]
     _name_host(f"node{environ[HOST]}")
 
 

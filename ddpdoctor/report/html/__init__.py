@@ -3,8 +3,6 @@
 ``page.html`` and ``figures.html`` are the page; what is here gives them what they show, in bounds.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import time
@@ -125,7 +123,7 @@ def _page(name: str = "page.html") -> Any:
 
 _OF_DRAWING = (
     *("chart", "edges", "folded_calls", "in_words", "places"),
-    *("spans", "unit_name", "values_of_strips", "widest"),
+    *("spans", "unit_name", "values_of_strips"),
 )
 
 

@@ -8,13 +8,13 @@ from itertools import groupby
 from typing import TypeAlias
 
 from ddpdoctor.figures import Figure, Lines, Row, Series, Span, StackFrame, Strips, Tone, WaitsFor
-from ddpdoctor.text import duration, plural
+from ddpdoctor.text import duration
 
 _THINNEST = 0.8
 """Thousandths of a span, so that a short one is seen."""
 MOST_TITLES = 4000
 """Spans that say what they are when pointed at; of more, a page would be too large."""
-_MOST_COLUMNS, _MOST_COLOURED = 14, 8
+_MOST_COLOURED = 8
 _MOST_DOTS, _FEW = 40, 6
 """Points of a line that are marked; values of x that are all named on the axis."""
 _MOST_VALUES = 16
@@ -66,22 +66,12 @@ def _unit(figure: Strips) -> tuple[float, str]:
     return (1000.0, "milliseconds") if figure.end - figure.begin < 1 else (1.0, "seconds")
 
 
-def widest(figure: Strips) -> int:
-    """Of a matrix, no more rem than its cells need beside their names and notes; else 0."""
-    if not 0 < len(figure.columns) <= _MOST_COLUMNS:
-        return 0
-    name = max((len(row.name) for row in figure.rows), default=0)
-    note = max((len(row.note) for row in figure.rows), default=0)
-    return round(4 * len(figure.columns) + min(0.6 * name, 16) + min(0.55 * note, 18) + 2)
-
-
 def spans(row: Row, figure: Strips) -> Iterator[tuple[str, str, Span, str]]:
     """Begin, width and what is said of each part of a row."""
     titled = sum(len(each.spans) for each in figure.rows) <= MOST_TITLES
     scale = 1000 / ((figure.end - figure.begin) or 1.0)
-    gap = 1.0 if figure.columns and len(figure.columns) <= 100 else 0.0
     for span in row.spans:
-        width = max((span.end - span.begin) * scale - gap, _THINNEST)
+        width = max((span.end - span.begin) * scale, _THINNEST)
         yield f"{(span.begin - figure.begin) * scale:.4g}", f"{width:.4g}", span, span.about if titled else ""
 
 
@@ -97,8 +87,6 @@ def in_words(row: Row, figure: Strips) -> str:
 
 
 def _amount(length: float, figure: Strips) -> str:
-    if figure.columns:
-        return f"in {plural(round(length), 'column')}"
     return duration(length) if figure.unit == "s" else f"{length:g} {figure.unit}"
 
 
@@ -115,15 +103,10 @@ def values_of_strips(figure: Strips) -> list[tuple[str, list[str], int]]:
 
 
 def places(figure: Strips) -> Iterator[Tick]:
-    """Names of columns, or numbers at round places."""
-    if figure.columns:
-        every = math.ceil(len(figure.columns) / _MOST_COLUMNS)
-        for number, name in list(enumerate(figure.columns))[::every]:
-            yield (number + 0.5) / len(figure.columns), name
-    else:
-        scale, _ = _unit(figure)
-        for value in round_values(figure.begin * scale, figure.end * scale):
-            yield (value / scale - figure.begin) / ((figure.end - figure.begin) or 1), f"{value:g}"
+    """Numbers at round places."""
+    scale, _ = _unit(figure)
+    for value in round_values(figure.begin * scale, figure.end * scale):
+        yield (value / scale - figure.begin) / ((figure.end - figure.begin) or 1), f"{value:g}"
 
 
 def round_values(low: float, high: float, most: int = 6) -> list[float]:

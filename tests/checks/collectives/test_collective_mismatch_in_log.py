@@ -51,7 +51,7 @@ def test_ranks_that_waited_in_different_operations_with_one_number():
     (finding,) = explained(apart("BROADCAST", "ALLREDUCE", "ALLREDUCE") + summary(1, -6))
     assert (finding.code, finding.ranks) == ("DD302", (0,))
     assert finding.headline == (
-        "rank 0 waited in BROADCAST number 12, ranks 1-2 in ALLREDUCE with the same number"
+        "rank 0 waited in BROADCAST number 12 of 10 elements, ranks 1-2 in ALLREDUCE number 12 of 10 elements"
     )
     assert explained(apart("BROADCAST", "ALLREDUCE"))[0].ranks == (0, 1)
 

@@ -1,11 +1,13 @@
 from dataclasses import replace
 
+import pytest
+
 from ddpdoctor.blame.frames import Failure
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.trace import RankTrace, SlurmEnd, Trace
+from ddpdoctor.trace import RankTrace, Trace
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.recordings import recording, where
 from tests.support.recordings import replace as changed
@@ -61,7 +63,7 @@ def test_the_end_of_every_rank_passes():
 def test_the_exit_status_of_a_launcher_whose_job_slurm_ended_is_none_of_a_rank():
     run = broken(RankTrace(0, exit_code=137))
     only_finding("DD304", Source.RUN, run)
-    skipped("DD304", Source.RUN, replace(run, slurm=SlurmEnd("OUT_OF_MEMORY")))
+    skipped("DD304", Source.RUN, replace(run, log=("srun: error: node1: task 3: Out Of Memory",)))
 
 
 def test_a_command_that_ends_before_it_starts_a_rank_is_none() -> None:
@@ -86,6 +88,16 @@ def test_the_process_that_started_the_ranks_may_fail_after_they_have_ended():
     assert "AssertionError: Process group cannot be None" in finding.headline
     passed("DD304", Source.RUN, Trace((rank,), others=(parent,)))
     passed("DD304", Source.RUN, Trace((rank,), status=3, others=(changed(parent, pid=98),)))
+
+
+@pytest.mark.parametrize(
+    "type", ["torch.distributed.elastic.multiprocessing.errors.ChildFailedError", "ProcessExitedException"]
+)
+def test_a_launcher_that_tells_of_an_abort_after_the_end_of_a_script_did_not_fail(type):
+    raised = Raised(type, "train.py FAILED: Signal 6 (SIGABRT) received by PID 7", 30.0)
+    parent = changed(recording(0), pid=99, raised=raised)
+    rank = RankTrace(0, finished=True, recording=changed(recording(0), parent=99))
+    passed("DD304", Source.RUN, Trace((rank,), status=1, others=(parent,)))
 
 
 def test_ranks_that_met_in_the_store_of_the_attempt_before():

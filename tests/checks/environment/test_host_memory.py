@@ -1,12 +1,18 @@
 from dataclasses import replace
 
+import pytest
+
 from ddpdoctor.judge import Verdict, merge
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Confidence, Level, Source
-from ddpdoctor.trace import RankTrace, SlurmEnd
+from ddpdoctor.trace import RankTrace
 from tests.support.hosts import recorded_host
 from tests.support.judging import check, only_finding, passed
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, healthy
+
+AT_TIME_LIMIT = (
+    "slurmstepd: error: *** STEP 1.0 ON node1 CANCELLED AT 2026-11-23T12:00:00 DUE TO TIME LIMIT ***"
+)
 
 
 def test_a_container_too_small_to_start_the_ranks():
@@ -43,21 +49,23 @@ def test_two_cores_and_seven_gigabytes_pass():
     passed("DD017", Source.HOST, recorded_host(launch=Launch(nproc=8), memory=[7 << 30, 5 << 30]))
 
 
-def test_what_slurm_ended_for_its_memory():
-    ended = SlurmEnd("OUT_OF_MEMORY", "4 GiB", "task 1 on node1", (1,))
-    finding = only_finding("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), slurm=ended))
-    assert finding.headline == "task 1 on node1 was ended by Slurm: out of memory (limit 4 GiB)"
-    assert finding.ranks == (1,)
-    assert finding.why.endswith("The named task used the most.")
-    unknown = replace(broken(failed(0, CLOSED_BY_PEER)), slurm=SlurmEnd("OUT_OF_MEMORY"))
-    finding = only_finding("DD017", Source.RUN, unknown)
-    assert finding.headline == "the job was ended by Slurm: out of memory"
-    assert "task" not in finding.why
+@pytest.mark.parametrize(
+    "said",
+    [
+        "srun: error: node1: task 3: Out Of Memory",
+        "slurmstepd-node1: error: StepId=1.0 exceeded memory limit (1665511424 > 1572864000), being killed",
+    ],
+)
+def test_what_slurm_ended_for_its_memory(said):
+    run = replace(broken(failed(0, CLOSED_BY_PEER)), log=("loss 0.1", said))
+    finding = only_finding("DD017", Source.RUN, run)
+    assert finding.headline == "a scheduler or supervisor ended the job because of its memory"
+    assert finding.evidence[0].text == said
 
 
 def test_a_run_that_slurm_ended_at_its_time_limit_or_that_ended_well_had_enough():
     passed("DD017", Source.RUN, healthy())
-    passed("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), slurm=SlurmEnd("TIMEOUT")))
+    passed("DD017", Source.RUN, replace(broken(failed(0, CLOSED_BY_PEER)), log=(AT_TIME_LIMIT,)))
 
 
 def test_a_rank_that_was_killed_while_the_kernel_killed_a_process_of_its_control_group():

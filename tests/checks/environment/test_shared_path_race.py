@@ -21,12 +21,16 @@ PATH = "/jobs/data/words.txt"
 
 
 def written(
-    path: str = PATH, action: str = "write", locks: tuple[FileEvent, ...] = (), **more: object
+    path: str = PATH,
+    action: str = "write",
+    locks: tuple[FileEvent, ...] = (),
+    emptied: bool = False,
+    **more: object,
 ) -> Trace:
     """Two ranks that wrote a path, rank 1 two seconds after rank 0."""
 
     def change(rank: int, one: Recording) -> Recording:
-        event = FileEvent(action, path.format(rank=rank), 10.0 + 2 * rank, where(15))
+        event = FileEvent(action, path.format(rank=rank), 10.0 + 2 * rank, where(15), emptied=emptied)
         return replace(one, **{**more, "files": (*locks, event)})
 
     return recorded(change=change)
@@ -36,6 +40,12 @@ def test_two_ranks_write_a_file() -> None:
     (finding,) = ask(CHECK.code, Source.RUN, written())
     assert finding.headline == "ranks 0-1 wrote '/jobs/data/words.txt' without synchronizing"
     assert (finding.level, finding.where) == (Level.WARN, where(15))
+
+
+@pytest.mark.parametrize("emptied", [True, False])
+def test_what_comes_of_it_where_ranks_empty_the_file_and_where_they_add_to_it(emptied: bool) -> None:
+    (finding,) = ask(CHECK.code, Source.RUN, written(emptied=emptied, steps=(TrainingStep(0, 9.0),)))
+    assert ("empties it" in finding.why, "each rank adds" in finding.why) == (emptied, not emptied)
 
 
 @pytest.mark.parametrize(("step", "advice"), [(9.0, "dist.get_rank() == 0"), (11.0, "local_rank == 0")])

@@ -121,6 +121,13 @@ def test_what_is_printed_of_each_batch_is_not_the_result():
     assert finding.where == where(66)
 
 
+def test_a_number_in_a_path_is_not_the_result():
+    saved = Printed(11.2, where(64), "saved to /jobs/17.47.41_run/epoch=0000.ckpt")
+    passed("DD502", Source.RUN, evaluated({"record": Record.made(saved)}))
+    both = Printed(11.2, where(64), "saved 0.75 to /jobs/run/last.ckpt")
+    assert only_finding("DD502", Source.RUN, evaluated({"record": Record.made(both)})).where == where(64)
+
+
 SCRIPT = """\
 import time, torch, torch.distributed as dist
 from torch import nn

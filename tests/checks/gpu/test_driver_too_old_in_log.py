@@ -15,7 +15,7 @@ NAMED = [
     (
         "docker: Error response from daemon: nvidia-container-cli: initialization error: nvml error: driver/library "
         "version mismatch: unknown.\n",
-        "the NVIDIA driver is too old for the CUDA that was loaded",
+        "the NVIDIA driver's library and its kernel module are of different versions",
     ),
 ]
 

@@ -6,13 +6,18 @@ from tests.support.recordings import recorded, replace, step, where
 from tests.support.training import LINE_OF_UPDATE, backward, forward
 
 
-def windows(*lengths, factor=lambda length: 0.5, left_over=0, ended="exhausted"):
+def windows(*lengths, factor=lambda length: 0.5, left_over=0, ended="exhausted", begins=()):
+    """``begins``: the backwards of the last window whose gradients begin anew."""
+
     def of(index, length, **changes):
         times = [index + 0.1 + n / 20 for n in range(length)]
         return step(
             index,
             forwards=tuple(forward(t) for t in times),
-            backwards=tuple(backward(t + 0.01, 0, factor=factor(length)) for t in times),
+            backwards=tuple(
+                backward(t + 0.01, 0, factor=factor(length), anew=index + 1 == len(lengths) and n in begins)
+                for n, t in enumerate(times)
+            ),
             **changes,
         )
 
@@ -38,6 +43,61 @@ def test_the_rest_of_an_epoch_that_leaks_into_the_next():
     assert "an update follows 3 micro-batches whose loss was divided by 2" in finding.headline
     assert "1.5 times" in finding.evidence[-1].text
     assert "zero_grad()" in finding.why
+
+
+def test_full_windows_for_something_else_than_an_update():
+    assert passed(
+        "DD210",
+        Source.RUN,
+        windows(
+            2,
+            2,
+            4,
+            begins=(
+                0,
+                2,
+            ),
+        ),
+    )
+
+
+def test_the_rest_of_an_epoch_that_is_cleared():
+    finding = only_finding(
+        "DD210",
+        Source.RUN,
+        windows(
+            2,
+            2,
+            3,
+            begins=(
+                0,
+                1,
+            ),
+        ),
+    )
+    assert "an update follows 3 micro-batches" in finding.headline
+
+
+def test_a_short_window_behind_a_full_one_for_something_else():
+    finding = only_finding(
+        "DD210",
+        Source.RUN,
+        windows(
+            2,
+            2,
+            3,
+            begins=(
+                0,
+                2,
+            ),
+        ),
+    )
+    assert "an update sums 1 micro-batch" in finding.headline
+
+
+def test_two_windows_that_one_update_sums():
+    finding = only_finding("DD210", Source.RUN, windows(2, 2, 4, begins=(0,)))
+    assert "an update follows 4 micro-batches" in finding.headline
 
 
 def test_micro_batches_after_the_last_update():

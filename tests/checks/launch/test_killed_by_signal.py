@@ -7,7 +7,7 @@ from ddpdoctor.blame.frames import Failure
 from ddpdoctor.group.group_record import GroupRecord, RankRecord, Stage
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Source
-from ddpdoctor.trace import RankTrace, SlurmEnd
+from ddpdoctor.trace import RankTrace
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.traces import CLOSED_BY_PEER, broken, failed, finished, healthy
 
@@ -45,17 +45,13 @@ def test_every_signal_has_a_cause_and_a_fix(number):
     assert finding.fix
 
 
-@pytest.mark.parametrize(
-    ("end", "headline"),
-    [
-        (SlurmEnd("TIMEOUT", "00:01:00"), "the job was ended by Slurm: its time limit of 00:01:00"),
-        (SlurmEnd("TIMEOUT"), "the job was ended by Slurm: its time limit"),
-        (SlurmEnd("PREEMPTED", "00:01:00"), "the job was ended by Slurm: preempted"),
-    ],
-)
-def test_what_slurms_accounting_says_of_the_end(end, headline):
-    trace = dataclasses.replace(broken(RankTrace(0, exit_code=-15)), slurm=end)
-    assert only_finding("DD012", Source.RUN, trace).headline == headline
+@pytest.mark.parametrize("reason", ["TIME LIMIT", "PREEMPTION"])
+def test_a_scheduler_that_ends_the_job_says_why(reason):
+    said = f"slurmstepd: error: *** STEP 1.0 ON node1 CANCELLED AT 2026-11-23T12:00:00 DUE TO {reason} ***"
+    trace = dataclasses.replace(broken(RankTrace(0, exit_code=-15)), log=(said,))
+    finding = only_finding("DD012", Source.RUN, trace)
+    assert finding.headline == f"the scheduler ended the job: DUE TO {reason}"
+    assert finding.evidence[0].text == said
 
 
 def test_a_signal_in_the_live_group():

@@ -4,7 +4,6 @@ from dataclasses import replace
 import pytest
 
 from ddpdoctor.cli.launch_from_options import with_port_of_line
-from ddpdoctor.group.group_record import GroupRecord, PortUse
 from ddpdoctor.launch import Launch
 from ddpdoctor.model import Level, Source
 from tests.support.hosts import recorded_host
@@ -96,26 +95,3 @@ def test_a_port_that_the_launch_does_not_use_is_information_where_a_variable_nam
 def test_the_port_of_a_launch_line_is_the_one_that_it_gives_to_a_launcher(line, port):
     launch = with_port_of_line(Launch(by_launch_line=True), ["--", *line.split()])
     assert (launch.master_port if launch.listens_on_master_port else None) == port
-
-
-def group(**use: int) -> GroupRecord:
-    return GroupRecord(Launch(), port=PortUse(29500, **use))
-
-
-def test_the_life_of_the_rendezvous_port():
-    text = passed("DD002", Source.GROUP, group(before=0, during=errno.EADDRINUSE, after=0)).text
-    assert text == "port 29500 was free before the group, held during it, and free again after it"
-
-
-def test_a_port_that_is_not_given_back():
-    finding = only_finding("DD002", Source.GROUP, group(before=0, during=98, after=errno.EADDRINUSE))
-    assert finding.headline == "port 29500 was not free again after the group ended"
-
-
-def test_a_port_that_two_can_bind():
-    finding = only_finding("DD002", Source.GROUP, group(before=0, during=0, after=0))
-    assert finding.headline == "port 29500 can be bound a second time while the group holds it"
-
-
-def test_a_group_that_never_met_says_nothing_of_its_port():
-    assert skipped("DD002", Source.GROUP, group(before=0)).reason

@@ -12,7 +12,7 @@ NAMED = [
     ),
     (
         raised(0, "torch.distributed.elastic.rendezvous.api.RendezvousClosedError", ""),
-        "the rendezvous was closed before this job joined it",
+        "the rendezvous is closed: another launcher that used it has ended",
     ),
 ]
 

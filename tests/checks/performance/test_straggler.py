@@ -192,6 +192,27 @@ def test_pauses_at_no_line_are_the_machines() -> None:
     assert found(timed(phases)) is None
 
 
+@pytest.mark.parametrize(
+    ("usual", "silent"),
+    [({AT: 0.004}, True), ({AT: 0.001, where(61, "log"): 0.02}, False)],
+    ids=["main", "side"],
+)
+def test_a_few_pauses_at_the_line_that_takes_most_of_the_time_are_the_machines(
+    usual: Mapping[Where, float], silent: bool
+) -> None:
+    trace = timed(lambda rank, i: {"forward": 0.03, "code": 0.04 if rank and i % 10 == 3 else 0.0})
+
+    def looks(one: Recording) -> Recording:
+        own = [
+            LineTimes(each.step, (*each.lines, *(LineTime(at, seconds) for at, seconds in usual.items())))
+            for each in one.events(LineTimes)
+        ]
+        return replace(one, record=Record.made(*own))
+
+    ranks = tuple(replace(rank, recording=looks(rank.recording)) for rank in trace.ranks)
+    assert (found(replace(trace, ranks=ranks)) is None) is silent
+
+
 def test_a_rank_that_has_no_cpu_is_no_straggler() -> None:
     """Other processes of the machine have it meanwhile."""
     slow = {"forward": 0.015, "cpu_wait": 0.045}

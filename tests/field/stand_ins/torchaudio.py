@@ -6,7 +6,8 @@ import types
 import torch
 
 transforms = types.ModuleType("torchaudio.transforms")
-sys.modules["torchaudio.transforms"] = transforms
+functional = types.ModuleType("torchaudio.functional")
+sys.modules.update({module.__name__: module for module in (transforms, functional)})
 
 
 def load(path):
@@ -14,6 +15,38 @@ def load(path):
 
     samples, rate = soundfile.read(path, dtype="float32", always_2d=True)
     return torch.from_numpy(samples.T.copy()), rate
+
+
+def save(path, samples, rate):
+    import soundfile
+
+    soundfile.write(path, samples.T.numpy(), rate)
+
+
+def resample(samples, orig_freq, new_freq):
+    """Linear interpolation."""
+    length = -(-samples.shape[-1] * new_freq // orig_freq)
+    return torch.nn.functional.interpolate(samples[None], size=length, mode="linear")[0]
+
+
+functional.resample = resample
+
+
+class Spectrogram(torch.nn.Module):
+    """Complex: of what the scripts ask for, power is None."""
+
+    def __init__(self, n_fft=400, win_length=None, hop_length=None, window_fn=torch.hann_window, **options):
+        super().__init__()
+        self.n_fft, self.win_length = n_fft, win_length or n_fft
+        self.hop_length = hop_length or self.win_length // 2
+        self.options = {key: options[key] for key in ("normalized", "center") if key in options}
+        self.register_buffer("window", window_fn(self.win_length))
+
+    def forward(self, samples):
+        flat = samples.reshape(-1, samples.shape[-1])
+        own = (self.n_fft, self.hop_length, self.win_length, self.window)
+        spectrum = torch.stft(flat, *own, return_complex=True, **self.options)
+        return spectrum.reshape(*samples.shape[:-1], *spectrum.shape[-2:])
 
 
 class MelSpectrogram(torch.nn.Module):
@@ -40,4 +73,4 @@ class MelSpectrogram(torch.nn.Module):
         return self.bank @ spectrum.abs().pow(2)
 
 
-transforms.MelSpectrogram = MelSpectrogram
+transforms.MelSpectrogram, transforms.Spectrogram = MelSpectrogram, Spectrogram

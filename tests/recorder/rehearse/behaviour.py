@@ -37,6 +37,12 @@ assert not host.expand_as(gpu).is_cuda
 assert not torch.tensor([1.0, 2.0]).is_cuda
 assert not gpu.cpu().is_cuda
 
+# A lazy module's parameters are on a GPU before they have a shape, and afterwards.
+lazy = nn.LazyLinear(2).to("cuda:1")
+assert lazy.weight.device == torch.device("cuda", 1)
+assert lazy(torch.ones(1, 3, device="cuda:1")).device == lazy.weight.device == torch.device("cuda", 1)
+assert nn.LazyConv2d(3, 1).bias.device == torch.device("cpu")
+
 # A GPU counts integers too.
 counts = torch.arange(4).to("cuda:0").histc(bins=2, min=0, max=3)
 assert counts.device.type == "cuda"

@@ -1,6 +1,6 @@
 """Runs scripts as ranks of a rehearsal: imports torch once, then forks the ranks of one script after another.
 
-    python ranks.py RANKS HOSTS PORT RECORDS SCRIPT...
+    python ranks.py RANKS PORT RECORDS SCRIPT...
 
 Ends with 1 if any script did; writes each rank's events and output into the folder RECORDS.
 """
@@ -44,7 +44,7 @@ def recorder(path):
     return record
 
 
-def run_rank(script, rank, ranks, hosts, folder, port):
+def run_rank(script, rank, ranks, folder, port):
     """One rank, in a process of its own; never returns."""
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks), GROUP_RANK="0",
@@ -56,7 +56,7 @@ def run_rank(script, rank, ranks, hosts, folder, port):
     sys.argv = [str(script)]
     status = 1
     try:
-        rehearsal().install(recorder(folder / f"{script.stem}.{rank}.json"), hosts=hosts)
+        rehearsal().install(recorder(folder / f"{script.stem}.{rank}.json"))
         runpy.run_path(str(script), run_name="__main__")
         status = 0
     except BaseException:  # noqa: BLE001 - whatever ended the rank is its output
@@ -66,13 +66,13 @@ def run_rank(script, rank, ranks, hosts, folder, port):
     os._exit(status)
 
 
-def run(script, ranks, hosts, folder, port):
+def run(script, ranks, folder, port):
     """All ranks of one script; answers whether every one ended well."""
     children = []
     for rank in range(ranks):
         child = os.fork()
         if not child:
-            run_rank(script, rank, ranks, hosts, folder, port)
+            run_rank(script, rank, ranks, folder, port)
         children.append(child)
     return not any([_ended(child) for child in children])
 
@@ -95,8 +95,8 @@ if __name__ == "__main__":
     import torch.distributed.optim
 
     torch.set_num_threads(1)
-    ranks, hosts, port = (int(number) for number in sys.argv[1:4])
-    here = Path(sys.argv[4])
-    ended = {Path(name).stem: run(Path(name), ranks, hosts, here, port) for name in sys.argv[5:]}
+    ranks, port = (int(number) for number in sys.argv[1:3])
+    here = Path(sys.argv[3])
+    ended = {Path(name).stem: run(Path(name), ranks, here, port) for name in sys.argv[4:]}
     (here / "ended.json").write_text(json.dumps(ended), encoding="utf-8")
     sys.exit(not all(ended.values()))

@@ -16,9 +16,7 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = HERE / "scripts"
 TABLE = HERE / "nccl_table.py"
 DEADLINE = 280
-STYLES = sorted(
-    path.stem for path in SCRIPTS.glob("*.py") if path.stem not in {"spawn_tutorial", "two_hosts"}
-)
+STYLES = sorted(path.stem for path in SCRIPTS.glob("*.py") if path.stem != "spawn_tutorial")
 ARM = f"""
 import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("ranks", {str(HERE / "ranks.py")!r})
@@ -28,7 +26,7 @@ if os.environ.get("DDPDOCTOR_REHEARSE"):
     import torch
     from pathlib import Path
     record = ranks.recorder(Path(os.environ["RECORDS"]) / f"{{os.getpid()}}.json")
-    ranks.rehearsal().install(record, hosts=int(os.environ["DDPDOCTOR_REHEARSE"]))
+    ranks.rehearsal().install(record)
 """
 
 
@@ -38,14 +36,13 @@ def events(path):
     )
 
 
-def launch(folder, hosts, ranks, names):
+def launch(folder, ranks, names):
     command = [
         sys.executable,
         "-W",
         "ignore",
         str(HERE / "ranks.py"),
         str(ranks),
-        str(hosts),
         str(free_port()),
         str(folder),
         *names,
@@ -58,7 +55,7 @@ def launch(folder, hosts, ranks, names):
 def launched(tmp_path_factory):
     """Every style, one launch for all: importing torch takes longer than a script."""
     folder = tmp_path_factory.mktemp("styles")
-    launch(folder, 1, 2, [*(str(SCRIPTS / f"{name}.py") for name in STYLES), str(TABLE)])
+    launch(folder, 2, [*(str(SCRIPTS / f"{name}.py") for name in STYLES), str(TABLE)])
     return folder
 
 
@@ -66,7 +63,7 @@ def launched(tmp_path_factory):
 def test_what_nccl_takes_and_refuses_is_taken_and_refused(launched, tmp_path, ranks):
     folder = launched if ranks == 2 else tmp_path
     if ranks == 3:
-        launch(folder, 1, 3, [str(TABLE)])
+        launch(folder, 3, [str(TABLE)])
     outputs = [(folder / f"{TABLE.stem}.{rank}.txt").read_text(encoding="utf-8") for rank in range(ranks)]
     assert outputs == ["as NCCL\n"] * ranks
 
@@ -93,17 +90,6 @@ def test_the_record_does_not_grow_with_steps(launched):
 def test_what_cannot_be_shown_is_noted_once(launched):
     notes = [event for event in events(launched / "nanogpt_style.0.json") if event["kind"] == "Note"]
     assert ["compile" in note["text"] for note in notes] == [True]
-
-
-def test_the_global_rank_as_device_index_fails_on_the_second_host(tmp_path):
-    launch(tmp_path, 2, 4, [str(SCRIPTS / "two_hosts.py")])
-    lines = [(tmp_path / f"two_hosts.{rank}.txt").read_text(encoding="utf-8") for rank in range(4)]
-    assert lines[0] == "0 0 0 2 placed\n"
-    assert lines[1] == "1 1 0 2 placed\n"
-    assert lines[2].startswith("2 0 1 2 CUDA error: invalid device ordinal")
-    assert lines[3].startswith("3 1 1 2 CUDA error: invalid device ordinal")
-    used = [events(tmp_path / f"two_hosts.{rank}.json")[0] for rank in range(4)]
-    assert [event["valid"] for event in used] == [True, True, False, False]
 
 
 def test_processes_that_a_script_spawns_are_rehearsed_too(tmp_path):

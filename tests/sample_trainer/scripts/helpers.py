@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 import trainer
 from config import TrainerError, read_config
-from distributed import all_or_none, set_up, share_state, shut_down
+from distributed import all_or_none, set_up, shut_down
 from progress import Progress
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -105,15 +105,12 @@ def judged(losses, **settings):
 if __name__ == "__main__":
     set_up(read_config(None).parallel)
     rank = dist.get_rank()
-    shared = Progress(samples=rank)
-    share_state({"progress": shared}, source=2)
     said = {
         "mean": trainer.reduce_mean(torch.tensor(10.0 * rank), rank),
         "by_hand": gradients_by_hand(),
         "difference": a_difference(),
         "error": who_tells(),
         "patience": judged([3, 2, 1.98, 1.97, 1.96], patience=2, progress=0.04),
-        "shared": shared.samples,
     }
     print(json.dumps(said))
     dist.barrier()

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from ddpdoctor.model import Level
 from ddpdoctor.trace import Trace
 from tests.support.diagnosis import diagnosis_of
 from tests.support.expectations import Expected, as_expected, expectations, first_of_each_check
@@ -79,7 +78,7 @@ def assert_stacks_say_no_more_than_they_show(trace: Trace, expected: list[Expect
 
 
 def told(ran: Ran, script: Path) -> list[Expected]:
-    found = (one for one in ran.findings if one.level is not Level.INFO)
+    found = ran.told()
     return sorted((as_expected(one, script) for one in found), key=str)
 
 
