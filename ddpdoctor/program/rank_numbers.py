@@ -30,7 +30,7 @@ class RankNumbers(Objects):
         return any(
             Entity(function, file) in self.referents(Point(given, where))
             for name, position in by.items()
-            for call, where in self._calls_of[name.rpartition(".")[2]]
+            for call, where in self._calls_of.get(name.rpartition(".")[2], ())
             if (given := argument(call, position, "target"))
             and name in self.referents(Point(call.func, where))
         )
@@ -53,7 +53,7 @@ class RankNumbers(Objects):
 
     def _rank_arguments(self) -> Iterator[Point]:
         for name, (position, keyword) in known.RANK_ARGUMENTS.items():
-            for call, file in self._calls_of[name.rpartition(".")[2]]:
+            for call, file in self._calls_of.get(name.rpartition(".")[2], ()):
                 if name in self.referents(Point(call.func, file)):
                     given = argument(call, position, keyword)
                     if given is not None:

@@ -11,6 +11,7 @@ import os
 import select
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,9 @@ ALONE = dict.fromkeys(
 )
 """The environment of a process that no launcher started."""
 _LOOK_SECONDS = 0.2
+_JUDGING = threading.Lock()
+"""Judging reads a program once for all its rank counts, in one thread at a time."""
+
 _STOPPED = (-15, -9)
 """What ends ranks that had to be stopped."""
 SECONDS = 240.0
@@ -191,9 +195,10 @@ def judged_again(ran: Ran, trace: Trace) -> Ran:
     """A script that was run, judged by this trace."""
     broke: list[str] = []
     checks = registry.select(Source.RUN)
-    verdicts = judge(Source.RUN, checks, trace, broke.append)
-    for job in reversed(trace.before):
-        verdicts += judge_further(Source.RUN, checks, job, broke.append, verdicts)
+    with _JUDGING:
+        verdicts = judge(Source.RUN, checks, trace, broke.append)
+        for job in reversed(trace.before):
+            verdicts += judge_further(Source.RUN, checks, job, broke.append, verdicts)
     merged = merge(verdicts)
     assert not broke, "\n".join(broke)
     assert not [one for one in merged.results if one.outcome is Outcome.ERROR]
