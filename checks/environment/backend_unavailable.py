@@ -33,9 +33,9 @@ class BackendUnavailable(Check):
     """The requested backend is not in this torch, or has no device here.
 
     What it finds:
-        A torch that cannot be imported, for instance because the working directory was deleted; a backend that is
-        not compiled into the installed torch (NCCL in a CPU build); a misspelt name; NCCL on a machine without a
-        GPU; a backend whose plugin package is not installed.
+        A torch that cannot be imported, for instance because the working directory was deleted, or takes minutes; a
+        backend that is not compiled into the installed torch (NCCL in a CPU build); a misspelt name; NCCL on a
+        machine without a GPU; a backend whose plugin package is not installed.
 
     Why it matters:
         init_process_group fails on every rank; with NCCL and no GPU, the first collective fails. NCCL is in CUDA builds
@@ -115,6 +115,14 @@ class BackendUnavailable(Check):
             return Passed(f"torch {ranks.torch} is importable")
         if ranks.out_of_time or ranks.unwritable:
             raise NotMeasured(ranks.broken or "")
+        if ranks.hung:
+            return self.warn(
+                ranks.broken or "torch was not imported",
+                why="The import raised no error; it was still going on. Either other processes leave it no CPU, or "
+                "this Python is on a slow file system, often one of a network. Every rank of a job imports it, too.",
+                fix="python -X importtime -c 'import torch'     # when nothing else runs here: shows what is slow\n"
+                "if it is slow then, too: install this Python and torch on a local disk",
+            )
         return self.fail(
             "torch cannot be imported",
             why=f"{(ranks.broken or '').rstrip('.')}. Every rank of every job would fail in the same way.",

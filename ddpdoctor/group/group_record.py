@@ -111,7 +111,7 @@ class GroupRecord:
     unwritable: bool = False
     """Whether the run folder took no more, so that its ranks ended for our sake: the disk's check tells why."""
     hung: str | None = None
-    """The measurement in which ranks stopped answering."""
+    """The measurement in which ranks stopped answering; at stage IMPORT, an import that went on."""
     port: int | None = None
     """At which its ranks met."""
     left_behind: tuple[str, ...] = ()

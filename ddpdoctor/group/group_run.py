@@ -116,6 +116,8 @@ class GroupRun:
             broken = self._until(self._is_ready, PRELOAD_SECONDS, deadline, "torch was not imported")
             if broken is None:
                 broken = self._cannot_meet()
+            elif not self._has_ended():
+                hung = "import"
             if broken is None:
                 self._go()
                 broken, hung = self._watch(deadline, stage)
@@ -139,11 +141,12 @@ class GroupRun:
     def _until(self, there: Callable[[], bool], limit: float, deadline: float, failure: str) -> str | None:
         """Wait for something of the engine; why it did not come, or None."""
         self._observer.touch()
+        began = time.monotonic()
         while not there():
             if self._has_ended() and not there():
                 return f"{failure}: {last_words(self.folder) or 'the process ended without an error message'}"
             if self._is_past(limit):
-                return f"{failure} within {limit:.0f} s"
+                return f"{failure} within {time.monotonic() - began:.0f} s"
             if time.monotonic() > deadline:
                 return TIME_LIMIT
             time.sleep(POLL_SECONDS)

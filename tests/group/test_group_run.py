@@ -8,7 +8,7 @@ import pytest
 
 from ddpdoctor.blame.thresholds import HANG_SECONDS, LONGEST_DELAY, SPIN_SECONDS
 from ddpdoctor.group import group_run, rank_files
-from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.group.group_record import GroupRecord, Stage
 from ddpdoctor.group.group_run import JOIN_SECONDS, GroupRun
 from ddpdoctor.host.activity import Snapshot, ThreadTime
 from ddpdoctor.launch import Launch
@@ -84,9 +84,10 @@ class Simulation:
     def finishes(self, at: float) -> None:
         self.agenda += [(at, rank, {"event": "finished"}) for rank in range(len(PIDS))]
 
-    def run(self, backend: str = "gloo") -> tuple[GroupRecord, float]:
+    def run(self, backend: str = "gloo", *, imported: bool = True) -> tuple[GroupRecord, float]:
         """What becomes of the group, and after how many seconds."""
-        (self.folder / rank_files.READY).write_text("{}")
+        if imported:
+            (self.folder / rank_files.READY).write_text("{}")
         started = self.now
         self.agenda = [(started + at, rank, event) for at, rank, event in self.agenda]
         self.stalls = [(started + at, seconds) for at, seconds in self.stalls]
@@ -115,6 +116,13 @@ class Simulation:
 @pytest.fixture
 def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Simulation:
     return Simulation(tmp_path, monkeypatch)
+
+
+def test_an_import_without_a_cpu_is_given_up_late_and_is_told_with_its_time(group: Simulation) -> None:
+    group.use = starves
+    record, seconds = group.run(imported=False)
+    assert (record.stage, record.hung) == (Stage.IMPORT, "import")
+    assert record.broken == f"torch was not imported within {seconds:.0f} s"
 
 
 def test_ranks_that_never_join_are_given_up_in_time(group: Simulation) -> None:

@@ -67,6 +67,14 @@ def test_a_torch_that_cannot_be_imported():
     assert "libcudart" in finding.why
 
 
+def test_an_import_that_goes_on_is_slow_and_not_broken():
+    broken = "torch was not imported within 183 s"
+    record = GroupRecord(Launch(), stage=Stage.IMPORT, broken=broken, hung="import")
+    finding = only_finding("DD013", Source.GROUP, record)
+    assert (finding.level, finding.headline) == (Level.WARN, broken)
+    assert "reinstall" not in finding.fix
+
+
 def test_an_import_that_outlasted_the_whole_check_is_nobodys_fault():
     record = GroupRecord(Launch(), stage=Stage.IMPORT, broken="the time limit was reached", out_of_time=True)
     assert skipped("DD013", Source.GROUP, record).reason == "the time limit was reached"
