@@ -108,7 +108,8 @@ def _walk_fields(value: Any, mask: Callable[[str], str]) -> Iterator[tuple[str, 
 
 def _masker(environ: Mapping[str, str]) -> Callable[[str], str]:
     secrets = {value for name, value in environ.items() if is_secret(name, value) or has_secret_shape(value)}
-    forms = {form for secret in secrets for form in _forms(secret) if _worth_masking(form)}
+    forms = {form for secret in secrets for form in _forms(secret) if len(form) >= _SHORTEST_SECRET}
+    forms = {form for form in forms if not re.fullmatch(r"\d{,5}|\W*", form)}
     if not forms:
         return mask_shapes
     pattern = re.compile("|".join(_bounded(form) for form in sorted(forms, key=len, reverse=True)))
@@ -126,10 +127,6 @@ def _forms(secret: str) -> Iterable[str]:
     yield percent_encode(secret, safe="", errors="surrogateescape")
     yield escape(" ".join(secret.split()))
     yield from (escape(line.strip()) for line in secret.splitlines() if len(line.strip()) >= 16)
-
-
-def _worth_masking(form: str) -> bool:
-    return len(form) >= _SHORTEST_SECRET and not re.fullmatch(r"\d{,5}|\W*", form)
 
 
 def _bounded(form: str) -> str:

@@ -57,7 +57,9 @@ def is_secret(name: str, value: str) -> bool:
 def mask_shapes(text: str) -> str:
     """The text with ``***`` for whatever has the shape of a secret, or is assigned to a secret's name."""
     text = _SHAPES.sub(lambda match: f"{MASK}@" if match[0].endswith("@") else MASK, text)
-    text = _ASSIGNMENT.sub(_mask_assignment, text)
+    text = _ASSIGNMENT.sub(
+        lambda match: f"{match[1]}{match[2]}{MASK}" if is_secret(match[1], match[3]) else match[0], text
+    )
     return _LONG.sub(lambda match: MASK if _random(match[0]) else match[0], text)
 
 
@@ -72,10 +74,6 @@ def mask_source(line: str) -> str:
 def has_secret_shape(value: str) -> bool:
     """Whether a variable's value looks secret whatever the variable's name; long hexadecimal numbers do."""
     return mask_shapes(value) != value or _HEXADECIMAL.fullmatch(value) is not None
-
-
-def _mask_assignment(match: re.Match[str]) -> str:
-    return f"{match[1]}{match[2]}{MASK}" if is_secret(match[1], match[3]) else match[0]
 
 
 def _random(text: str) -> bool:

@@ -19,8 +19,6 @@ class Overlap:
 
     shared: tuple[int, ...]
     """Samples that more than one rank draws."""
-    surplus: int
-    """Draws by a second or further rank."""
     never: int | None
     """Samples of the dataset that nobody draws; None where not every rank is known."""
 
@@ -51,7 +49,7 @@ def overlap(shards: Mapping[int, Sequence[int]], samples: int, ranks: int) -> Ov
         return None
     shared = tuple(sorted(index for index, count in ranks_of.items() if count > 1))
     never = max(0, samples - len(ranks_of)) if ranks == len(shards) else None
-    return Overlap(shared, surplus, never)
+    return Overlap(shared, never)
 
 
 def shared_by_chance(

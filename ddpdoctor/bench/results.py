@@ -125,7 +125,9 @@ def put_together(
         gradient_bytes=most[0]["gradient_bytes"],
         weak=scaling,
         splits=tuple(map(_split, steps.keys(), steps.values(), scaling)),
-        collectives=_collectives([measurement.get("collectives", ()) for measurement in most]),
+        collectives=tuple(
+            map(_collective, zip(*(each.get("collectives", ()) for each in most), strict=True))
+        ),
         busy=busy,
     )
 
@@ -166,10 +168,6 @@ def _split(ranks: int, each: Sequence[Mapping[str, Any]], scaling: Scaling) -> S
     return Split(ranks, **parts)
 
 
-def _collectives(each: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Collective, ...]:
-    return tuple(_collective(rows) for rows in zip(*each, strict=True))
-
-
 def _collective(rows: Sequence[Mapping[str, Any]]) -> Collective:
     """One operation and size, from the row of each rank."""
     name, length = rows[0]["operation"], rows[0]["bytes"]
@@ -200,8 +198,11 @@ def limit(results: Results) -> str:
     costs = {
         _averaging(results, most): most.exposed,
         _computing(results, single, most): most.compute - single.compute,
-        _loading(single, most): most.data - single.data,
-        _updating(single, most): most.optimizer - single.optimizer,
+        f"loading data, which takes {duration(most.data)} a step, with one rank "
+        f"{duration(single.data)}": most.data - single.data,
+        f"the optimizer's step, which takes {duration(most.optimizer)}, with one rank "
+        f"{duration(single.optimizer)}: it reads and writes every parameter, so ranks compete for "
+        "memory": most.optimizer - single.optimizer,
     }
     cause = max(costs, key=lambda text: costs[text])
     headline = f"{plural(most.ranks, 'rank')} reach {share(reached)} of perfect weak scaling"
@@ -233,17 +234,6 @@ def _computing(results: Results, single: Split, most: Split) -> str:
         why = f"{most.ranks} ranks of {threads} share {plural_cpus(results.cpus)}"
     longer = f"{most.compute / single.compute:.1f} times as long as for one rank"
     return f"computing, for forward and backward take {longer}; {why}"
-
-
-def _loading(single: Split, most: Split) -> str:
-    return f"loading data, which takes {duration(most.data)} a step, with one rank {duration(single.data)}"
-
-
-def _updating(single: Split, most: Split) -> str:
-    return (
-        f"the optimizer's step, which takes {duration(most.optimizer)}, with one rank {duration(single.optimizer)}: "
-        f"it reads and writes every parameter, so ranks compete for memory"
-    )
 
 
 def plural_cpus(cpus: float) -> str:

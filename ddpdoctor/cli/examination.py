@@ -30,7 +30,6 @@ from ddpdoctor.model import Evidence, Level, Report, Source
 from ddpdoctor.nodes.agreement import RunState
 from ddpdoctor.nodes.meeting import wait_for_name
 from ddpdoctor.progress import Progress
-from ddpdoctor.recorder.options import RecorderOptions
 from ddpdoctor.trace import Trace
 
 _PAUSE = 1.0
@@ -94,11 +93,6 @@ def _is_cut_on_some(trace: Trace) -> bool:
         for pass_ in recording.passes:
             ended.setdefault((pass_.loader, pass_.number), set()).add(pass_.ended == "shortened")
     return any(len(cut) > 1 for cut in ended.values())
-
-
-def without_cuts(recorder: RecorderOptions, seconds: float) -> RecorderOptions:
-    """The options of the second run, which ends in order at a training step where it takes too long."""
-    return replace(recorder, batches=0, budget=LONGEST, time_limit=seconds)
 
 
 def as_information(verdict: Verdict) -> Verdict:
@@ -311,7 +305,8 @@ class _Examination(RunJudging):
             f"the script was run a second time without cuts, and this is judged: in the first, {what}; {WHY}"
         )
         (self.folder / JOB_FOLDER).rename(self.folder / f"{JOB_FOLDER}-cut-short")
-        recorder = without_cuts(job.recorder, seconds)
+        # The second run ends in order at a training step where it takes too long.
+        recorder = replace(job.recorder, batches=0, budget=LONGEST, time_limit=seconds)
         self.request = replace(self.request, job=replace(job, recorder=recorder))
         self.job = self._new_job()
         started.callback(self.job.stop)

@@ -208,7 +208,10 @@ class Verifier:
         self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], title: str, verdict: Verdict
     ) -> Patch:
         pairs = list(self._pairs(before, after))
-        back = {name: _inverse(moved_lines(first, second)) for name, first, second in self._pairs({}, before)}
+        back = {
+            name: {later: line for line, later in moved_lines(first, second).items()}
+            for name, first, second in self._pairs({}, before)
+        }
         changes = [
             Change(name, back.get(name, {}).get(line, 0) if name in back else line, removed, text)
             for name, first, second in pairs
@@ -218,10 +221,6 @@ class Verifier:
         # A change of what another patch inserts is none of the file as it is.
         whole = all(change.line for change in changes)
         return Patch(title, diff, verdict.verified, verdict.told, tuple(changes) if whole else ())
-
-
-def _inverse(lines: Mapping[int, int]) -> dict[int, int]:
-    return {after: before for before, after in lines.items()}
 
 
 def total_diff(folder: Path, texts: Mapping[Path, bytes]) -> str:

@@ -40,7 +40,6 @@ class Interface:
     name: str
     addresses: tuple[str, ...] = ()
     up: bool = True
-    speed_mbit: int = 0
     """0 where the driver does not say."""
 
     def __str__(self) -> str:
@@ -151,7 +150,6 @@ class System:
                 name,
                 tuple(a.address.partition("%")[0] for a in addresses if a.family in inet),
                 up=stats[name].isup if name in stats else True,
-                speed_mbit=stats[name].speed if name in stats else 0,
             )
             for name, addresses in psutil.net_if_addrs().items()
         )

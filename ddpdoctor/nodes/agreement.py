@@ -71,7 +71,9 @@ class Agreement:
             restarts: whether the launcher may start the ranks anew without a host that was lost.
         """
         states = [status.get(_RUN) for status in self._nodes.statuses().values()]
-        lost = None if self._goes_on(restarts) else self._nodes.lost_since()
+        # Whether the job does without the hosts that were lost, or may do so soon.
+        goes_on = len(self._nodes.lost()) <= self._spare and (restarts or self._has_all_ranks())
+        lost = None if goes_on else self._nodes.lost_since()
         if lost is None and RunState.FAILED not in states:
             self._broke = None  # the launcher may start all ranks anew
             return False
@@ -79,10 +81,6 @@ class Agreement:
             # The ranks here had the time, too, for which nothing was heard of the host.
             self._broke = time.monotonic() if lost is None else lost
         return time.monotonic() - self._broke > (victim_seconds if lost is None else LOST_SECONDS)
-
-    def _goes_on(self, restarts: bool) -> bool:
-        """Whether the job does without the hosts that were lost, or may do so soon."""
-        return len(self._nodes.lost()) <= self._spare and (restarts or self._has_all_ranks())
 
     def _has_all_ranks(self) -> bool:
         """Whether the hosts that are left have all ranks of the job: it was started anew without the others."""

@@ -47,13 +47,12 @@ def _message(finding: Finding) -> Iterator[str]:
 
 
 def _command(name: str, properties: dict[str, str], message: str) -> str:
-    values = ",".join(f"{key}={_escape_property(value)}" for key, value in properties.items())
+    escaped = {
+        key: _escape(value).replace(":", "%3A").replace(",", "%2C") for key, value in properties.items()
+    }
+    values = ",".join(f"{key}={value}" for key, value in escaped.items())
     return f"::{name} {values}::{_escape(message)}"
 
 
 def _escape(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_property(text: str) -> str:
-    return _escape(text).replace(":", "%3A").replace(",", "%2C")

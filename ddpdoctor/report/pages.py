@@ -55,12 +55,9 @@ def text_page(check: Check, width: int) -> str:
     for name, blocks in page.sections:
         lines += ["", f"{name}:"]
         for block in blocks:
-            lines += _copied(block.text) if block.is_code else hang(INDENT, block.text, width)
+            copied = (f"{INDENT * 2}{line}" for line in block.text.split("\n"))
+            lines += copied if block.is_code else hang(INDENT, block.text, width)
     return "\n".join(lines)
-
-
-def _copied(text: str) -> list[str]:
-    return [f"{INDENT * 2}{line}" for line in text.split("\n")]
 
 
 def text_list(checks: Sequence[Check], width: int) -> str:

@@ -59,11 +59,9 @@ class Arguments:
         """
         changes = self._set if self.sets else self._remove
         if not any([changes(source, call) for source, call in self.calls(case)]):
-            raise CannotPatch(f"{self.sets[0]} is set already" if self.sets else self._not_there())
+            not_there = f"{' and '.join(self.removes)} are not among its arguments"
+            raise CannotPatch(f"{self.sets[0]} is set already" if self.sets else not_there)
         return self.title
-
-    def _not_there(self) -> str:
-        return f"{' and '.join(self.removes)} are not among its arguments"
 
     def _remove(self, source: Source, call: Node) -> bool:
         given = [value for name in self.removes if (value := argument(call, None, name)) is not None]
