@@ -159,9 +159,8 @@ def _on_unknown_hosts(trace: Trace) -> set[int]:
         here = int(recording.environ.get("LOCAL_WORLD_SIZE") or 1)
         on_hosts[recording.host] = max(on_hosts.get(recording.host, 0), here)
     known = max(sum(on_hosts.values()), len(trace.recorded))
-    return (
-        {*range(trace.world_size or 0)} - trace.recorded.keys() if known < (trace.world_size or 0) else set()
-    )
+    ran = {*(trace.imagined.ranks if trace.imagined else range(trace.world_size or 0))}
+    return ran - trace.recorded.keys() if known < len(ran) else set()
 
 
 def _first(names: Sequence[str]) -> str:

@@ -7,12 +7,21 @@ import pytest
 from ddpdoctor import registry
 from ddpdoctor.cli.notes import notes
 from ddpdoctor.judge import NotMeasured, Verdict, judge
+from ddpdoctor.launch import Imagined
 from ddpdoctor.model import Source
 from ddpdoctor.recorder.events.data import Integers, LoaderPass
 from ddpdoctor.trace import RankTrace, Shortened, Trace
 from ddpdoctor.trace.record import Record
 from ddpdoctor.trace.recording import Recording
+from ddpdoctor.trace.written import WouldWrite
+from tests.support.recordings import recorded, replace
 from tests.support.traces import healthy
+
+
+@pytest.mark.parametrize(("real", "told"), [((0, 1), False), ((0, 1, 63), True)])
+def test_an_imaginary_rank_wrote_nothing_on_another_host(real, told):
+    trace = replace(recorded(2), imagined=Imagined(64, 8, real), written=WouldWrite())
+    assert any(note.startswith("no record tells where") for note in notes(trace, [], None, Path())) == told
 
 
 class Undecided(registry.Check):
