@@ -1,15 +1,18 @@
 import re
 import signal
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ddpdoctor.blame.wording import consequences, verb, who
 from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, NotMeasured, Passed, Role
 from ddpdoctor.failures import Says, pattern
 from ddpdoctor.group.group_record import GroupRecord, Stage
-from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Reason, log_fields
+from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Raised, Reason, log_fields
 from ddpdoctor.logs.process_ends import SIGNALS
 from ddpdoctor.logs.secondary_errors import first_death, has_failed
 from ddpdoctor.recorder.launchers import by_name
+from ddpdoctor.recorder.where import package_of
 from ddpdoctor.text import ranks_phrase, signal_name
 from ddpdoctor.trace import Trace
 
@@ -238,7 +241,7 @@ class KilledBySignal(Check):
         if worker:
             number = SIGNALS[worker.match["name"]]
             headline = f"a DataLoader worker was killed by {signal_name(number)}"
-            return self.fail(headline, **_TEXTS.get(number, _UNKNOWN), **log_fields(worker))
+            return self.fail(headline, **_texts(number, log.faults), **log_fields(worker, *log.faults[:1]))
         first = first_death(log)
         dying = None if first else log.search(*_DYING_WORDS)
         number = -first.code if first else _number_in(dying)
@@ -249,15 +252,31 @@ class KilledBySignal(Check):
             return NOT_IN_OUTPUT
         last = log.search(*_LAST_WORDS) if first else None
         ranks = {"ranks": () if first.rank is None else (first.rank,)} if first else {}
-        details = log_fields(source, *([last] if last else []), role=Role.DEATH, **ranks)
+        faults = [it for it in log.faults if not first or it.rank in (None, first.rank)][:1]
+        details = log_fields(source, *([last] if last else []), *faults, role=Role.DEATH, **ranks)
         return self.fail(
             f"{ranks_phrase(details['ranks'], 'a process')} was killed by {signal_name(number)}",
             confidence=Confidence.LIKELY,
             # A library's error aborts the process.
             explained_by=("DD314",) if number == signal.SIGABRT else (),
-            **_TEXTS.get(number, _UNKNOWN),
+            **_texts(number, faults),
             **details,
         )
+
+
+def _texts(number: int, faults: Sequence[Raised]) -> dict[str, str]:
+    """Why and fix; where Python printed its stack, by the function whose native code has the fault."""
+    texts = _TEXTS.get(number, _UNKNOWN)
+    frame = next((it.frames[-1] for it in faults if it.frames), None)
+    if frame is None:
+        return texts
+    package = Path(package_of(frame.file)).name
+    fix = (
+        f"another version of {package}, or its build for this torch"
+        if package
+        else "the extension that it calls"
+    )
+    return {**texts, "fix": f"look at the native code below {frame}: {fix}"}
 
 
 def _number(text: str) -> int:

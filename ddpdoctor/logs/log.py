@@ -188,6 +188,8 @@ class Log:
     lines: tuple[Line, ...] = ()
     """The lines that have a word that some check asks for (``Check.log_words``), in order."""
     raised: tuple[Raised, ...] = ()
+    faults: tuple[Raised, ...] = ()
+    """Faults in native code whose Python stack was printed, each as if it were an exception."""
     ended: tuple[Ended, ...] = ()
     stopped: frozenset[int] = frozenset()
     """The processes that a launcher stopped, mostly because another had failed."""

@@ -171,6 +171,7 @@ class _Reading:
         log = Log(
             lines=tuple(self._lines),
             raised=tuple(self._tracebacks.finish()),
+            faults=self._tracebacks.faults,
             ended=ended,
             stopped=frozenset(self._ends.stopped),
             waits=tuple(self._ends.waits.values()),

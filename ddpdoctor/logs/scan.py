@@ -23,6 +23,7 @@ _ABOUT_EXCEPTIONS = (
     b"Exception",
     b"async exception",
     b"terminate called",
+    b"Fatal Python error",
 )
 _TRAINING = re.compile(
     rb"(?i)loss\w*['\"]?\W{0,4}\d|\b(?:epoch|step|iter(?:ation)?)\b\W{0,4}\d|\bit/s\]|\bs/it\]"

@@ -11,7 +11,7 @@ from ddpdoctor.check import Check
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Line, Log, Progress, Raised, Wait, log_fields
 from ddpdoctor.logs.secondary_errors import waited_in_vain
 from ddpdoctor.model import Confidence, Judgement, Role
-from ddpdoctor.text import listing
+from ddpdoctor.text import listing, ranks_phrase
 
 _DEFAULT_TIMEOUTS = (1800.0, 600.0)
 """Seconds; of gloo, the store and NCCL before torch 2.2, and of NCCL since."""
@@ -140,7 +140,11 @@ def _what(waits: Sequence[Wait]) -> str:
     if len(each) == 1:
         return each[0]
     if len({wait.group for wait in waits} - {""}) > 1:
-        return f"{listing(each)} of different groups"
+        ranks = [[it.rank for it in waits if it.what == what and it.rank is not None] for what in each]
+        of_ranks = (
+            f"{what} ({ranks_phrase(of)})" if of else what for what, of in zip(each, ranks, strict=True)
+        )
+        return f"{listing([*of_ranks])} of different groups"
     operations = {wait.operation for wait in waits if wait.operation}
     return next(iter(operations)) if len(operations) == 1 else "collectives" if operations else "a collective"
 

@@ -9,7 +9,7 @@ from ddpdoctor.logs.line_prefixes import START
 from ddpdoctor.logs.log import Line, Raised
 
 _FRAME = re.compile(
-    r"[\s│|]*File [\"'](?P<file>[^\"']{1,500})[\"'], line (?P<line>\d+)(?:, in (?P<function>.*))?"
+    r"[\s│|]*File [\"'](?P<file>[^\"']{1,500})[\"'], line (?P<line>\d+)(?:,? in (?P<function>.*))?"
 )
 _RICH_FRAME = re.compile(r"[\s│|]*(?P<file>/?[^\s:│]{1,500}\.py):(?P<line>\d+) in (?P<function>\S+)")
 _NAME = r"(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*"
@@ -19,6 +19,9 @@ _SURE = re.compile(
     r"|BadZipFile|gaierror|timeout|herror|NotFound|OutOfMemory)$"
 )
 _BARE = re.compile(r"(?:^|[a-z])(?:Error|Exception)$")
+_FATAL = re.compile(r"(?P<kind>Fatal Python error): (?P<message>.*)")
+_DUMP = re.compile(r"(?P<ends>Current thread|Thread) 0x\w+(?: \[.{0,80}\])? \(most recent call first\):")
+"""By Python's fault handler: a thread's stack, below the line above, with the innermost frame first."""
 _ABORT = re.compile(r"terminate called after throwing an instance of '(?P<kind>[\w:]+)'")
 _ASYNCHRONOUS = re.compile(
     r"(?:\[Rank (?P<rank>\d{1,6})\] )?Collective WorkNCCL\(.{0,400}\) raised the following async exception: "
@@ -82,6 +85,10 @@ class _ProcessOutput:
     """The rank of whose end the launcher's summary tells at the moment."""
     aborts: str | None = None
     """The C++ exception that ends it, whose message comes next."""
+    fatal: Raised | None = None
+    """The fault that ends it, of which the stacks come next."""
+    stack: list[Frame] | None = None
+    """The frames of a thread that the fault handler is printing, the innermost first."""
 
 
 class Tracebacks:
@@ -90,6 +97,7 @@ class Tracebacks:
     def __init__(self) -> None:
         self._processes: dict[str, _ProcessOutput] = {}
         self._done: list[Raised | None] = []
+        self._faults: list[tuple[Raised, list[Frame]]] = []
 
     def feed(self, line: Line, label: str) -> bool:
         """Take one line; whether it belongs to a traceback."""
@@ -100,7 +108,7 @@ class Tracebacks:
             if len(self._processes) >= _MOST_LABELS:
                 self._processes.clear()
             process = self._processes[label] = _ProcessOutput()
-        return self._take(process, line)
+        return self._take_fault(process, line) or self._take(process, line)
 
     def _take(self, process: _ProcessOutput, line: Line) -> bool:
         text = line.text
@@ -139,6 +147,24 @@ class Tracebacks:
             or self._take_exception(process, line)
             or self._go_on(process, line)
         )
+
+    def _take_fault(self, process: _ProcessOutput, line: Line) -> bool:
+        """A fault in native code has no exception: Python's fault handler prints the stacks of the threads."""
+        if fatal := _FATAL.match(line.text):
+            self._keep_message(process)
+            process.fatal = Raised(fatal["kind"], fatal["message"], line, (), line.rank)
+            return True
+        if process.fatal and (dump := _DUMP.match(line.text)):
+            process.stack = []
+            if dump["ends"] == "Current thread":
+                self._faults.append((process.fatal, process.stack))
+            return True
+        frame = None if process.stack is None else _frame(line.text)
+        if frame is None or process.stack is None:
+            process.stack = None
+            return False
+        process.stack.append(frame)
+        return True
 
     def _take_abort(self, process: _ProcessOutput, line: Line) -> bool:
         """An exception of C++ that nobody caught has no traceback, and its message in the next line."""
@@ -225,6 +251,11 @@ class Tracebacks:
         last = (process.open.last for process in self._processes.values() if process.open)
         return next((line for line in last if line and line.position == position), None)
 
+    @property
+    def faults(self) -> tuple[Raised, ...]:
+        """The faults that ended processes, with the stack of the thread that had it."""
+        return tuple(replace(fatal, frames=tuple(reversed(stack))) for fatal, stack in self._faults)
+
     def finish(self) -> Iterator[Raised]:
         """All exceptions, in the order in which they were printed."""
         for process in self._processes.values():
@@ -236,7 +267,7 @@ class Tracebacks:
 
 def _may_begin(text: str) -> bool:
     begins = START in text or _IGNORED in text or bool(_ABORT.search(text) or _ASYNCHRONOUS.search(text))
-    begins = begins or bool(_SPAWNED.match(text) or _SUMMARY.match(text))
+    begins = begins or bool(_SPAWNED.match(text) or _SUMMARY.match(text) or _FATAL.match(text))
     return begins or _frame(text) is not None or _bare(_EXCEPTION.match(text))
 
 

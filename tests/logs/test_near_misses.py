@@ -225,7 +225,7 @@ DOCKER = (
         (
             watchdog(2, 31, 40, last=33, group="7") + watchdog(3, 12, 8, last=12, group="9"),
             "DD312",
-            "ranks 2-3 waited in ALLREDUCE number 31, ALLREDUCE number 12 of different groups",
+            "ranks 2-3 waited in ALLREDUCE number 31 (rank 2), ALLREDUCE number 12 (rank 3) of different groups",
         ),
         (
             watchdog(2, 31, 40, last=33, group="7") + watchdog(3, 12, 8, last=12, group="7"),

@@ -226,3 +226,40 @@ def test_the_end_of_a_thread_that_lost_its_worker_is_no_failure():
         == ()
     )
     assert explained(thread)[0].code == "DD304"
+
+
+FAULT = """\
+Fatal Python error: Segmentation fault
+
+Thread 0x00007f1a (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 320 in wait
+  File "/home/user/logger.py", line 9 in run
+
+Current thread 0x00007f1b (most recent call first):
+  File "/usr/lib/python3/dist-packages/decoder/reader.py", line 175 in get_batch
+  File "/home/user/data.py", line 88 in __getitem__
+  File "/home/user/train.py", line 301 in main
+
+Extension modules: numpy._core._multiarray_umath (total: 93)
+"""
+
+
+def test_a_fault_is_told_at_the_line_that_called_native_code() -> None:
+    [finding] = explained(FAULT)
+    assert (finding.code, finding.where and str(finding.where)) == (
+        "DD012",
+        "/home/user/data.py:88",
+    )
+    assert "get_batch (decoder/reader.py:175): another version of decoder" in finding.fix
+
+
+def test_stacks_that_a_timer_printed_are_no_fault() -> None:
+    stacks = FAULT.replace("Fatal Python error: Segmentation fault", "Timeout (0:10:00)!")
+    assert not log(stacks).faults
+    assert not [it for it in explained(stacks) if it.code == "DD012"]
+
+
+def test_without_a_stack_a_fault_has_no_line() -> None:
+    [finding] = explained(FAULT.split("\n\n", 1)[0] + "\n")
+    assert (finding.code, finding.where) == ("DD012", None)
+    assert "PYTHONFAULTHANDLER" in finding.fix
