@@ -17,6 +17,7 @@ from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.recorder.operations import OPERATIONS, Kind
 from ddpdoctor.unreached.processes import Processes
 from ddpdoctor.unreached.ranks import SIZE, asks_size, divides, is_impossible, ranks_where
+from ddpdoctor.unreached.sent import GIVE_ALL, Sent
 
 DDP = "torch.nn.parallel.DistributedDataParallel"
 _GROUP = ("torch.distributed.init_process_group",)
@@ -298,12 +299,22 @@ class UnreachedLines:
         ends_process = self.program.loops.ends_process
         return any(isinstance(it, ast.Raise) or ends_process(condition.test.file, it) for it in last)
 
-    def own_source(self, value: Expression) -> Source | None:
-        """Where a value begins that differs between ranks; None where that does not follow, or only in its size."""
+    @cached_property
+    def sent(self) -> Sent:
+        """What collectives make equal in place."""
+        return Sent(self.program, self.calls(GIVE_ALL))
+
+    def own_source(self, value: Expression, *, in_order: bool = False) -> Source | None:
+        """Where a value begins that differs between ranks; None where that does not follow, or only in its size.
+
+        Args:
+            in_order: whether the caller asks by itself if a collective has an attribute ahead of its use.
+        """
         origins = value.origins
         if not origins.differs:
             return None
-        kinds = value.kinds_without(asks_size)
+        hides = asks_size if in_order else lambda it: asks_size(it) or self.sent.is_attribute(it)
+        kinds = value.kinds_without(hides)
         by_rank = kinds <= {Origin.RANK, Origin.EQUAL, Origin.REDUCED, Origin.ENVIRONMENT}
         own = (
             (Origin.CLOCK, True),

@@ -3,13 +3,12 @@
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 from ddpdoctor.model import Evidence, Where
 from ddpdoctor.program import Expression, Origin
-from ddpdoctor.program.files import FUNCTIONS, dotted, name_called
-from ddpdoctor.program.index import Point
-from ddpdoctor.program.known import REDUCES, TO_ONE
+from ddpdoctor.program.files import FUNCTIONS, dotted
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.unreached.files import CHECKPOINTS
 from ddpdoctor.unreached.lines import BECAUSE, DDP, Sight, UnreachedLines, path_of
@@ -36,7 +35,6 @@ _SHOWS = (
     "pathlib.Path.write_text",
 )
 _PLATEAU = "torch.optim.lr_scheduler.ReduceLROnPlateau"
-_GIVES_ALL = TO_ONE | REDUCES.keys()
 _NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 
 
@@ -238,7 +236,7 @@ def _plateaus(unreached: UnreachedLines) -> _Used:
 
 def _of_a_part(unreached: UnreachedLines, value: Expression, at: Where) -> Iterator[Sight]:
     for piece in value.pieces():
-        source = unreached.own_source(piece)
+        source = unreached.own_source(piece, in_order=True)
         if source is not None and source.origin is Origin.OWN_DATA and _is_evaluated(unreached, piece):
             yield Sight(at, {"what": piece.text}, path_of(source, at))
             return
@@ -249,37 +247,12 @@ def _is_evaluated(unreached: UnreachedLines, value: Expression) -> bool:
 
     Under which condition one is given that is not asked: mostly whether there are several ranks.
     """
-    parts = [*value.made_of()]
-    if any(it.is_call and not it.called.isdisjoint(_GIVES_ALL) for it in parts):
-        return False
-    evaluated = [it for it in parts if _calls_module(it) and _is_without_gradients(unreached, it)]
-    if not evaluated:
-        return False
-    given = [
-        (_objects(tensor), [line for way in ways_to(it) for line in way.lines])
-        for it in unreached.calls(_GIVES_ALL)
-        for tensor in it.arguments[:1]
-    ]
-
-    def is_given(part: Expression) -> bool:
-        ahead = (
-            objects for objects, at in given if any(unreached.program.is_ahead(it, part.where) for it in at)
-        )
-        return not _objects(part).isdisjoint(it for objects in ahead for it in objects)
-
-    rest = {it.node for it in value.made_of(is_given)}
-    return any(it.node in rest for it in evaluated)
-
-
-def _objects(value: Expression) -> set[Point]:
-    """The objects that a value may be, by the calls that make them; what ``clone`` gives is another one."""
-    waiting, made = [value.point], set[Point]()
-    for now in waiting:  # which grows
-        is_call = isinstance(now.node, ast.Call)
-        copies = [] if is_call and name_called(now.node) == "clone" else value.program.flow.copies(now)  # type: ignore[arg-type]
-        made |= {now} if is_call and not copies else set()
-        waiting += [it for it in dict.fromkeys(copies) if it not in waiting]
-    return made
+    evaluated = [it for it in value.made_of() if _calls_module(it) and _is_without_gradients(unreached, it)]
+    is_sent = unreached.sent.is_sent if evaluated else None
+    return is_sent is not None and any(
+        it.node in {part.node for part in value.made_of(partial(is_sent, filled=it, used=value))}
+        for it in evaluated
+    )
 
 
 def _calls_module(value: Expression) -> bool:
