@@ -47,25 +47,22 @@ class Sent:
         return not (here and there) or not here.isdisjoint(there)
 
     def is_sent(self, value: Expression, filled: Expression, used: Expression) -> bool:
-        """Whether a collective is given a value ahead of its use.
-
-        Args:
-            filled: what the value is made of; a collective does not count that is between neither this and the use, nor
-                this and the end of a turn.
-        """
-        made, here, fills = self._made(self._same(value.point)), _places(value), _places(filled)
-        last = [*here, *_places(used)]
-
-        def counts(sends: Collection[Where]) -> bool:
-            return not (self._is_ahead(sends, fills) and self._is_ahead(fills, last))
-
-        if value.is_call and not value.called.isdisjoint(GIVE_ALL):
-            return counts(_places(value))
+        """Whether a collective is given a value ahead of where it is read, and not ahead of what fills it."""
+        made, here = self._made(self._same(value.point)), _places(value)
         return any(
-            self._is_ahead(self._lines[call.node], here) and counts(self._lines[call.node])
+            self._is_ahead(lines, here) and not self._is_early(lines, filled, [*here, *_places(used)])
             for call, points in self._given
             if not made.isdisjoint(self._made(points))
+            for lines in [self._lines[call.node]]
         )
+
+    def is_early(self, call: Expression, filled: Expression, used: Expression) -> bool:
+        """Whether a collective is called ahead of what fills a value, and that is ahead of its use."""
+        return self._is_early(_places(call), filled, _places(used))
+
+    def _is_early(self, lines: Collection[Where], filled: Expression, used: Collection[Where]) -> bool:
+        fills = _places(filled)
+        return self._is_ahead(lines, fills) and self._is_ahead(fills, used)
 
     def _is_ahead(self, first: Collection[Where], last: Collection[Where]) -> bool:
         return any(self._program.is_ahead(one, other) for one in first for other in last)

@@ -12,6 +12,7 @@ from ddpdoctor.program.files import FUNCTIONS, dotted
 from ddpdoctor.program.ways import Way, ways_to
 from ddpdoctor.unreached.files import CHECKPOINTS
 from ddpdoctor.unreached.lines import BECAUSE, DDP, Sight, UnreachedLines, path_of
+from ddpdoctor.unreached.sent import GIVE_ALL
 
 _DRAWN = ("normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_")
 """Methods of tensors that fill them with random numbers."""
@@ -247,10 +248,13 @@ def _is_evaluated(unreached: UnreachedLines, value: Expression) -> bool:
 
     Under which condition one is given that is not asked: mostly whether there are several ranks.
     """
-    evaluated = [it for it in value.made_of() if _calls_module(it) and _is_without_gradients(unreached, it)]
-    is_sent = unreached.sent.is_sent if evaluated else None
-    return is_sent is not None and any(
-        it.node in {part.node for part in value.made_of(partial(is_sent, filled=it, used=value))}
+    parts = [*value.made_of()]
+    gives = [it for it in parts if it.is_call and not it.called.isdisjoint(GIVE_ALL)]
+    evaluated = [it for it in parts if _calls_module(it) and _is_without_gradients(unreached, it)]
+    return any(
+        all(unreached.sent.is_early(call, it, value) for call in gives)
+        and it.node
+        in {part.node for part in value.made_of(partial(unreached.sent.is_sent, filled=it, used=value))}
         for it in evaluated
     )
 
