@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Definition
 from ddpdoctor.program.containers import Containers
-from ddpdoctor.program.files import FUNCTIONS, File, argument, dotted, name_called, returned
+from ddpdoctor.program.files import FUNCTIONS, File, Function, argument, dotted, name_called, returned
 from ddpdoctor.program.index import Entity, Point, Referent
 
 
@@ -24,10 +24,22 @@ class Members(Containers):
     def _of_property(self, member: Point) -> list[Point]:
         """What a property returns; the member itself where it is none."""
         function = member.node.node if isinstance(member.node, Definition) else None
-        decorators = function.decorator_list if isinstance(function, FUNCTIONS) else []
-        if any("property" in (dotted(it) or "") for it in decorators):
-            return [Point(value, member.file) for value in returned(function)]  # type: ignore[arg-type]
+        if isinstance(function, FUNCTIONS) and _is_property(function):
+            return [Point(value, member.file) for value in returned(function)]
         return [member]
+
+    def reads_of(self, function: Function, file: File) -> Iterator[tuple[ast.Attribute, File]]:
+        """Where the program reads a property."""
+        of_class = file.class_of(function) if _is_property(function) else None
+        if of_class is None:
+            return
+        below = {Entity(of_class, file), *self._subclasses([Entity(of_class, file)])}
+        for each in self.files.values():
+            for node in each.scopes:
+                if not isinstance(node, ast.Attribute) or node.attr != function.name:
+                    continue
+                if not below.isdisjoint(self.types(Point(node.value, each))):
+                    yield node, each
 
     def _member(self, owner: Point, name: str) -> list[Point]:
         """What an attribute of a module, a class or an object is."""
@@ -146,3 +158,7 @@ class Members(Containers):
             for referent in self.referents(Point(base, entity.file))
         ]
         return {it for it in bases if isinstance(it, str)}
+
+
+def _is_property(function: Function) -> bool:
+    return any("property" in (dotted(it) or "") for it in function.decorator_list)

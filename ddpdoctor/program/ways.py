@@ -10,7 +10,7 @@ from ddpdoctor.model import Where
 from ddpdoctor.program.calls import MOST_CALLS
 from ddpdoctor.program.conditions import Condition
 from ddpdoctor.program.expressions import Expression
-from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File
+from ddpdoctor.program.files import COMPREHENSIONS, FUNCTIONS, File, own_nodes
 from ddpdoctor.program.index import Context, Entity, Point
 from ddpdoctor.program.known import SPAWNS, Origin
 from ddpdoctor.program.program import Program
@@ -18,7 +18,7 @@ from ddpdoctor.program.program import Program
 _MOST = 20
 """Ways that are followed to one line."""
 _Frame: TypeAlias = tuple[File, ast.expr]
-"""A call, or what is looked for, in its file."""
+"""A call, the read of a property, or what is looked for, in its file."""
 _DECIDE = (ast.BoolOp, ast.IfExp, ast.Lambda, ast.Match, *COMPREHENSIONS)
 """What decides whether an expression inside is evaluated, and is no statement with a condition."""
 _HARMLESS = ("torch.", "functools.", "builtins.", "contextlib.", "typing.")
@@ -37,11 +37,59 @@ class Way:
     """Whether these are all conditions, and the way begins where the program begins."""
     context: Context | None = None
     """The calls through which the function of the line is entered."""
+    tried: ast.AST | None = None
+    """The ``try`` in whose ``except`` the line stands, where one of the conditions is that of its exception."""
 
 
 def ways_to(call: Expression) -> list[Way]:
     """The ways to a call; the first of them where there are very many."""
-    return list(islice(_ways(call.program, call.file, call.node, ()), _MOST))
+    ways = list(islice(_ways(call.program, call.file, call.node, ()), _MOST))
+    raised = [*_raised(call.program, call.file, call.node)]
+    also = (
+        replace(way, conditions=(*conditions, *way.conditions), complete=False, tried=tried)
+        for way in ways
+        for tried, conditions in raised
+    )
+    return [*ways, *islice(also, _MOST)]
+
+
+def _raised(program: Program, file: File, node: ast.expr) -> Iterator[tuple[ast.AST, list[Condition]]]:
+    """What has to be so for an exception to come to the ``except`` around a line that lets the job go on, for each that
+    the program raises by itself."""
+    handler = next(
+        (it for it in _inside(file, node, file.scopes[node]) if isinstance(it, ast.ExceptHandler)), None
+    )
+    if (
+        handler is None
+        or isinstance(last := handler.body[-1], ast.Raise)
+        or program.loops.ends_process(file, last)
+    ):
+        return
+    tried = file.parents[handler]
+    for statement in tried.body:  # type: ignore[attr-defined]
+        places: list[tuple[ast.AST, File, Context | None]] = [(statement, file, None)]
+        for call in (it for it in own_nodes(statement) if isinstance(it, ast.Call)):
+            entered = (it for it in program.flow.called(Point(call, file)) if isinstance(it, Entity))
+            places += [(it.node, it.file, Context(call, file, None, 1)) for it in entered]
+        for place, at, context in places:
+            for it in (place, *own_nodes(place)):
+                if isinstance(it, ast.Raise) and _catches(program, file, handler, at, it):
+                    conditions = reversed(program.conditions(at.where(it)))
+                    yield (
+                        tried,
+                        [replace(each, test=replace(each.test, context=context)) for each in conditions],
+                    )
+
+
+def _catches(program: Program, file: File, handler: ast.ExceptHandler, at: File, raises: ast.Raise) -> bool:
+    """Whether an ``except`` names the class of an exception, or that of all."""
+    raised = raises.exc.func if isinstance(raises.exc, ast.Call) else raises.exc
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    own = program.flow.referents(Point(raised, at)) if raised is not None else frozenset()
+    names = [
+        program.flow.referents(Point(it, file)) if it else frozenset({"builtins.Exception"}) for it in kinds
+    ]
+    return any("builtins.Exception" in it or not own.isdisjoint(it) for it in names)
 
 
 def _ways(program: Program, file: File, node: ast.expr, inner: tuple[_Frame, ...]) -> Iterator[Way]:
@@ -56,7 +104,8 @@ def _ways(program: Program, file: File, node: ast.expr, inner: tuple[_Frame, ...
         plain = plain and (bool(inside) or _is_harmless(program, file, decorator))
         frames = (*frames, *inside[:1])
     visited = {at.function_at(it.lineno) for at, it in frames}
-    calls = [(call, at) for call, at in program.calls_of(scope) if at.function_at(call.lineno) not in visited]
+    every = (*program.calls_of(scope), *program.flow.reads_of(scope, file))
+    calls = [(call, at) for call, at in every if at.function_at(call.lineno) not in visited]
     if (spawned := program.flow.is_spawned(scope, file, SPAWNS)) or not calls:
         yield _way(program, frames, plain and spawned)
     for call, at in calls:
@@ -70,8 +119,9 @@ def _way(program: Program, frames: tuple[_Frame, ...], complete: bool) -> Way:
     for number, (file, node) in enumerate(frames):
         context: Context | None = None
         for call_file, call in reversed(frames[number + 1 : number + 1 + MOST_CALLS]):
-            assert isinstance(call, ast.Call)
-            if _is_of_decorated(call_file, call):  # it gives on what it is given
+            if not isinstance(call, ast.Call) or _is_of_decorated(
+                call_file, call
+            ):  # it gives on what it is given
                 continue
             context = Context(call, call_file, context, context.depth + 1 if context else 1)
         context_of_call = context if number == 0 else context_of_call

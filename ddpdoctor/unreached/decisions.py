@@ -33,6 +33,8 @@ def called_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
             by_rank = decision.source.origin is Origin.RANK
             if not by_rank and (of_model or _leaves(decision.condition)):
                 continue
+            if way.tried is not None and _meets(unreached, call.file, way.tried):
+                continue
             test = decision.condition.test.node
             if test in told:  # one cause, one finding
                 continue
@@ -45,6 +47,16 @@ def called_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
             leads += [Evidence(f"only where {it.test.text} is {it.holds}", where=it.at) for it in inner]
             words = {"ranks": some, "what": call.function_text, "test": decision.text}
             yield Sight(at, words, (*leads, *decision.evidence), certain=not inner)
+
+
+def _meets(unreached: UnreachedLines, file: File, tried: ast.AST) -> bool:
+    """Whether ranks that raise nothing may come to a call that one in an ``except`` meets."""
+    blocks = [*tried.body, *tried.orelse]  # type: ignore[attr-defined]
+    inside = {part for it in blocks for part in ast.walk(it)}
+    inside |= {
+        part for it in blocks for of in unreached.program.loops.called_in(file, it) for part in ast.walk(of)
+    }
+    return any(it.node in inside for it in unreached.meetings)
 
 
 def left_by_own_values(unreached: UnreachedLines) -> Iterator[Sight]:
