@@ -6,6 +6,7 @@ from ddpdoctor.check import Check, Evidence, Findings, Kind, Passed
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, on_each_rank
+from ddpdoctor.trace.schedules import counted_undivided
 
 
 class SchedulerSteps(Check):
@@ -14,6 +15,7 @@ class SchedulerSteps(Check):
     What it finds:
         A learning-rate scheduler whose step is called two or more times wherever it is stepped, once for each rank
         for instance; and one that some ranks step less often than others. One step for each micro-batch is left alone.
+        In a run that was not cut, also a schedule whose length counts the batches of the undivided dataset.
 
     Why it matters:
         The schedule ends after a part of the training, at a learning rate near zero, with nothing to be seen but a
@@ -67,6 +69,16 @@ class SchedulerSteps(Check):
                     ),
                     about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
                 )
+        for it in counted_undivided(recordings) if trace.shortened is None and not trace.broken else ():
+            yield self.warn(
+                f"the schedule of {it.last.name} has {it.length} steps, of which the whole run takes {it.last.epoch}",
+                why=f"Its length counts the batches of all {it.loader.samples} samples, and the sampler gives each "
+                f"rank 1/{len(recordings)} of them. The learning rate never comes to the end of its schedule.",
+                fix="count the steps that a rank takes: epochs * len(loader)",
+                where=it.last.made,
+                ranks=tuple(recordings),
+                about=Kind.SCHEDULER.of(f"{it.last.name} {it.last.scheduler}"),
+            )
         yield Passed(f"{plural(len(next(iter(counts.values()))), 'scheduler')} stepped alike on every rank")
 
 

@@ -43,6 +43,10 @@ class SchedulerStep(Event):
     """The training step that was the last before it."""
     epoch: int | None = None
     """The scheduler's ``last_epoch`` after it."""
+    made: Where | None = None
+    """Where it was constructed."""
+    lengths: tuple[int, ...] = ()
+    """The numbers above 1 that it was made with, as its total steps are."""
 
 
 @dataclass(slots=True)

@@ -10,8 +10,9 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from types import FrameType
+from types import CellType, FrameType
 from typing import Any
 
 from ..digest import digests, named, unseen
@@ -20,6 +21,7 @@ from ..patch import IN_FULL, Args, Kwargs, after_call, guarded, hook, watch
 from ..randomness import StepDraws
 from ..session import Session
 from ..training import DigestBudget, Training, TrainingPart, parameters_of, tell_buffers
+from ..where import Site
 from .ddp import Hooked
 
 _AVERAGING = "torch.distributed.optim.post_localSGD_optimizer"
@@ -260,6 +262,8 @@ class _Schedulers(TrainingPart):
         super().__init__(session)
         self.known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.depth = 0
+        self.made: dict[int, Site | None] = {}
+        """Where each was constructed."""
         self.last: dict[int, float] = {}
         self.watched = watch(session.torch, self._begin_step, self._end_step, self._step_briefly)
 
@@ -313,6 +317,8 @@ class _Schedulers(TrainingPart):
             _framework(sys._getframe(1)),
             self.session.steps - 1,
             epoch if type(epoch := getattr(scheduler, "last_epoch", None)) is int else None,
+            self.made.get(number),
+            _lengths(scheduler),
         )
         self.session.event(step)
 
@@ -325,6 +331,8 @@ class _Schedulers(TrainingPart):
     def begin_made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A constructor: the steps in it are its own, and its class may have a step of its own."""
         self.patch_class(type(args[0]))
+        if not self.depth:
+            self.made[self._number(args[0])] = self.session.here()
         self.depth += 1
         return True
 
@@ -338,6 +346,22 @@ def _framework(frame: FrameType | None) -> str | None:
         if frame is None or frame.f_globals.get("__name__") == _ACCELERATE:
             return "accelerate" if frame else None
         frame = frame.f_back
+    return None
+
+
+def _lengths(scheduler: Any) -> tuple[int, ...]:
+    """The numbers above 1 that a scheduler holds, or the functions do that it asks for the learning rate."""
+    held = {name: it for name, it in vars(scheduler).items() if name not in ("last_epoch", "_step_count")}
+    for function in held.get("lr_lambdas") or ():
+        held |= getattr(function, "keywords", None) or {}
+        cells = getattr(function, "__closure__", None) or ()
+        held |= {f"cell {number}": _held_by(it) for number, it in enumerate(cells)}
+    return tuple(sorted({it for it in held.values() if type(it) is int and it > 1}))
+
+
+def _held_by(cell: CellType) -> Any:
+    with suppress(ValueError):  # an empty one
+        return cell.cell_contents
     return None
 
 
