@@ -17,9 +17,8 @@ loader = DataLoader(dataset, batch_size=BATCH, sampler=sampler)
 model = DistributedDataParallel(nn.Linear(4, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 everything = DataLoader(dataset, batch_size=BATCH)
-scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(
-    optimizer, T_max=EPOCHS * len(everything)
-)  # expect: DD219
+length = EPOCHS * len(everything)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=length)  # expect: DD219
 for epoch in range(EPOCHS):
     sampler.set_epoch(epoch)
     for x, y in loader:
