@@ -119,9 +119,8 @@ def _way(program: Program, frames: tuple[_Frame, ...], complete: bool) -> Way:
     for number, (file, node) in enumerate(frames):
         context: Context | None = None
         for call_file, call in reversed(frames[number + 1 : number + 1 + MOST_CALLS]):
-            if not isinstance(call, ast.Call) or _is_of_decorated(
-                call_file, call
-            ):  # it gives on what it is given
+            # A decorated function gives on what it is given.
+            if not isinstance(call, ast.Call) or _is_of_decorated(call_file, call):
                 continue
             context = Context(call, call_file, context, context.depth + 1 if context else 1)
         context_of_call = context if number == 0 else context_of_call

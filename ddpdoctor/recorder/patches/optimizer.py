@@ -262,8 +262,8 @@ class _Schedulers(TrainingPart):
         super().__init__(session)
         self.known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.depth = 0
-        self.made: dict[int, Site | None] = {}
-        """Where each was constructed."""
+        self.made: dict[int, tuple[Site | None, tuple[int, ...]]] = {}
+        """Where each was constructed, and the numbers that it holds since."""
         self.last: dict[int, float] = {}
         self.watched = watch(session.torch, self._begin_step, self._end_step, self._step_briefly)
 
@@ -317,8 +317,7 @@ class _Schedulers(TrainingPart):
             _framework(sys._getframe(1)),
             self.session.steps - 1,
             epoch if type(epoch := getattr(scheduler, "last_epoch", None)) is int else None,
-            self.made.get(number),
-            _lengths(scheduler),
+            *self.made.get(number, (None, ())),
         )
         self.session.event(step)
 
@@ -331,13 +330,13 @@ class _Schedulers(TrainingPart):
     def begin_made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A constructor: the steps in it are its own, and its class may have a step of its own."""
         self.patch_class(type(args[0]))
-        if not self.depth:
-            self.made[self._number(args[0])] = self.session.here()
         self.depth += 1
-        return True
+        return args[0]
 
-    def end_made(self, *_: Any) -> None:
+    def end_made(self, made: Any, _: Any, error: BaseException | None) -> None:
         self.depth -= 1
+        if not self.depth and error is None:
+            self.made[self._number(made)] = self.session.here(), _lengths(made)
 
 
 def _framework(frame: FrameType | None) -> str | None:
