@@ -1,13 +1,14 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ddpdoctor.check import REINSTALL_TORCH, Check, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.group.group_record import GroupRecord
+from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.recorder.events.updates import HookedGradient
-from ddpdoctor.text import by_state, ranks_phrase
+from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Trace, grouped, of_model
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
 from ddpdoctor.trace.joint_training import group_size
-from ddpdoctor.trace.sync import Group, replicas
+from ddpdoctor.trace.sync import Group, Update, replicas, updates
 
 
 class GradientsNotAveraged(Check):
@@ -34,6 +35,7 @@ class GradientsNotAveraged(Check):
     Fix:
         Divide by the world size in the hook, once, or leave the averaging to DDP:
             return work.then(lambda done: done.value()[0] / dist.get_world_size())
+        And wait for the works that async_op=True returns before the step.
     """
 
     code = "DD228"
@@ -68,15 +70,42 @@ class GradientsNotAveraged(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         hooked = any(recording.events(HookedGradient) for recording in trace.training().values())
+        groups = replicas(trace)
         findings = [
             self._hook(gradients[0], times, group)
-            for group in (replicas(trace) if hooked else ())
+            for group in (groups if hooked else ())
             for gradients in grouped(multiples(group, wrapped=True), lambda multiple: multiple.first.wrapper)
             if (times := _by_ranks(gradients, group_size(group)))
         ]
+        early = [
+            [(update, calls) for update in updates(group) if (calls := _not_waited_for(group, update))]
+            for group in groups
+        ]
+        findings += [self._too_early(*met[0]) for met in early if met]
         if not findings:
-            raise NotMeasured("no communication hook was seen that changes the mean of the ranks' gradients")
+            raise NotMeasured(
+                "no communication hook was seen that changes the mean of the ranks' gradients, and no step before "
+                "its gradients had come"
+            )
         return findings
+
+    def _too_early(self, update: Update, by_rank: Mapping[int, Sequence[Collective]]) -> Finding:
+        call = next(iter(by_rank.values()))[0]
+        what = "gradients" if call.gradient_of else "weights"
+        return self.fail(
+            f"optimizer.step() did not wait for the {call.operation} of its {what}",
+            why=f"With async_op=True, {call.operation} only begins, and returns a work to wait for. Nothing waited for "
+            f"it before training step {update.index}, so each rank may take that step with {what} that have come or "
+            "with its own, and the replicas become different models, in some runs and not in others.",
+            fix=f"works = [dist.{call.operation}(..., async_op=True) for ...]    # keep what it returns\n"
+            "for work in works:\n    work.wait()    # each of them, before optimizer.step()",
+            where=call.at,
+            ranks=tuple(by_rank),
+            evidence=by_state(
+                by_rank,
+                lambda calls: f"{plural(len(calls), call.operation)} not waited for at {update.where}",
+            ),
+        )
 
     def _hook(self, multiple: Multiple, times: str, group: Group) -> Finding:
         size, wrapper = group_size(group), next(iter(group.values())).wrappers[multiple.first.wrapper or 0]
@@ -91,6 +120,21 @@ class GradientsNotAveraged(Check):
             ),
             about=of_model(wrapper),
         )
+
+
+def _not_waited_for(group: Group, update: Update) -> dict[int, list[Collective]]:
+    """By rank, what had been begun when the optimizer stepped, of what it stepped with."""
+    by_rank = {
+        rank: [
+            call
+            for call in update.steps[rank].collectives
+            if call.id in taken.not_waited_for
+            if (optimizer := group[rank].optimizer(taken.optimizer))
+            and {call.gradient_of, call.weight_of} & set(optimizer.keys)
+        ]
+        for rank, taken in update.taken.items()
+    }
+    return {rank: calls for rank, calls in by_rank.items() if calls}
 
 
 def _by_ranks(gradients: Sequence[Multiple], size: int) -> str:

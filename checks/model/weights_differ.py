@@ -71,7 +71,7 @@ class WeightsDiffer(Check):
     measurements = ("weights",)
     explained_by = (
         *("DD201", "DD202", "DD203", "DD204", "DD205", "DD207", "DD208", "DD213", "DD214", "DD219"),
-        *("DD222", "DD225", "DD226", "DD227", "DD302"),
+        *("DD222", "DD225", "DD226", "DD227", "DD228", "DD302"),
     )
     unreached = (weights_set_apart, "each rank would set {what} by itself: {why}")
 

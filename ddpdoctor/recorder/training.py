@@ -101,6 +101,8 @@ class Training(Part):
         self.means: list[events.MeanLoss] = []  # that functions of torch took since the last backward
         self.exchanged: dict[int, Any] = {}
         """Parameters whose gradients the script gave to a collective in this training step, by id."""
+        self.not_waited_for: list[int] = []
+        """Collectives that the script began, which fill gradients or parameters, since it last waited for any."""
         self.optimizers: weakref.WeakKeyDictionary[Any, Where | None] = weakref.WeakKeyDictionary()
         """Those that were made, and where."""
         self.ended: Counter[int] = Counter()

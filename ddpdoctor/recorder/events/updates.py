@@ -105,6 +105,9 @@ class OptimizerStep(Event):
     number: int | None = None
     """Training steps that this optimizer had ended before, since the last of them was constructed; None where that is
     the training step's own number."""
+    not_waited_for: tuple[int, ...] = ()
+    """The ids of collectives that fill gradients or parameters, were begun with ``async_op=True``, and that nothing had
+    waited for."""
 
 
 @dataclass(slots=True)

@@ -46,10 +46,12 @@ _FEWEST = 2
 
 
 class _OpenCollective:
-    __slots__ = ("event", "group", "idle", "is_told", "waits")
+    __slots__ = ("event", "fills_own", "group", "idle", "is_told", "waits")
 
     def __init__(self, event: Collective, group: Any) -> None:
         self.event, self.group = event, group
+        self.fills_own = False
+        """Whether it fills a gradient or a parameter itself, not a copy."""
         self.is_told = False
         """Whether its end is written down."""
         self.waits, self.idle = False, 0.0
@@ -86,7 +88,7 @@ class _Collectives(TrainingPart):
         call = self.open = _OpenCollective(event, group)
         if self._is_told(at, name):
             event.differentiable = differentiable
-            self._look(event, args, kwargs)
+            self._look(call, args, kwargs)
             # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
             self._describe(call)
             if self.lines[at, name][0] == 1:
@@ -120,7 +122,8 @@ class _Collectives(TrainingPart):
         often = line[0] > _MOST_OF_LINE and now - last < _SELDOM
         return self.written < _MOST and (not often or (self.session.detailed and self.session.steps > 0))
 
-    def _look(self, event: Collective, args: Any, kwargs: Any) -> None:
+    def _look(self, call: _OpenCollective, args: Any, kwargs: Any) -> None:
+        event = call.event
         operation, tensor = BY_NAME[event.operation], self._given(event.operation, args, kwargs)
         peer = next((kwargs[key] for key in _PEERS if key in kwargs), None)
         if peer is None and operation.peer:
@@ -129,7 +132,7 @@ class _Collectives(TrainingPart):
         event.reduce = self._operation(args, kwargs) if operation.reduces else None
         if tensor is not None:
             event.shape, event.dtype = tuple(tensor.shape), str(tensor.dtype).replace("torch.", "")
-            self._look_at(event, tensor)
+            self._look_at(call, tensor)
             if "gather" in event.operation and tensor.requires_grad:
                 # Under no_grad, too.
                 event.requires_grad = event.requires_grad or not self._is_in_function()
@@ -147,8 +150,9 @@ class _Collectives(TrainingPart):
                 return first
         return None
 
-    def _look_at(self, event: Collective, tensor: Any) -> None:
+    def _look_at(self, call: _OpenCollective, tensor: Any) -> None:
         """Whether it carries a gradient, or is one, or is a parameter."""
+        event = call.event
         event.requires_grad = bool(tensor.requires_grad and self.torch.is_grad_enabled())
         parameter, is_gradient = self._parameter(tensor)
         if parameter is not None and is_gradient:
@@ -158,6 +162,10 @@ class _Collectives(TrainingPart):
                 event.norm = float(parameter.grad.norm())
         elif parameter is not None:
             event.weight_of = self._key(parameter)
+        operation = BY_NAME[event.operation]
+        if parameter is not None and operation.fills and not operation.output_first:
+            own = parameter.grad if is_gradient else parameter
+            call.fills_own = bool(own.data_ptr() == tensor.data_ptr())
 
     def _is_in_function(self) -> bool:
         """Whether an autograd.Function calls it, whose own backward may bring the gradient."""
@@ -209,7 +217,7 @@ class _Collectives(TrainingPart):
         given = [value for value in (*args, kwargs.get("group")) if isinstance(value, dist.ProcessGroup)]
         return given[0] if given and given[0] is not dist.group.WORLD else None
 
-    def end(self, call: _OpenCollective) -> None:
+    def end(self, call: _OpenCollective, result: Any, _: BaseException | None) -> None:
         self.depth -= 1
         self.open = None
         if call.waits:
@@ -217,10 +225,22 @@ class _Collectives(TrainingPart):
         event = call.event
         seconds = time.monotonic() - event.time
         self.training.spend("collective", seconds, call.idle)
+        if not hasattr(result, "get_future"):  # no work to wait for: it is done, and what was begun before it
+            self.waited()
+        elif call.fills_own and self.session.detailed:
+            self.training.not_waited_for.append(event.id)
         if call.is_told:
             self.written += 1
             event.seconds, event.ended = round(seconds, 6), True
             self.session.event(event)
+
+    def waited(self, *_: Any) -> None:
+        """The script waits for a work, or asks whether it is done; in which order works end is left to it."""
+        self.training.not_waited_for.clear()
+
+    def begin_wait(self, *_: Any) -> bool | None:
+        self.waited()
+        return self.training.waits.begin() or None
 
     def before_own(self, args: Any, kwargs: Any, caller: FrameType) -> Any:
         """A call inside a backward that is not the reducer's: what it adds to its group's number is taken off."""
@@ -259,6 +279,21 @@ def install(session: Session) -> None:
         for modules, place, differentiable in _PLACES:
             patch = functools.partial(_patch, collectives, modules, names(place), differentiable)
             session.when_imported(modules[0], patch)
+        _watch_waits(collectives)
+
+
+def _watch_waits(collectives: _Collectives) -> None:
+    """Watch what tells that a call has ended that the script began and did not wait for at once, in detailed steps."""
+    session, torch = collectives.session, collectives.torch
+
+    def briefly(original: Any, args: Args, kwargs: Kwargs) -> Any:
+        return IN_FULL if session.detailed else original(*args, **kwargs)
+
+    waits = watch(torch, collectives.begin_wait, lambda *_: collectives.training.waits.end(), briefly)
+    session.patch(torch.distributed.Work, "wait", waits)
+    for name in ("get_future", "is_completed", "synchronize", "block_current_stream"):
+        session.patch(torch.distributed.Work, name, watch(torch, collectives.waited, brief=briefly))
+    session.patch(torch.cuda, "synchronize", watch(torch, collectives.waited))
 
 
 def _patch(
@@ -285,7 +320,7 @@ def _watch(collectives: _Collectives, name: str, differentiable: bool) -> Make:
     def begin(args: Args, kwargs: Kwargs) -> _OpenCollective | None:
         return collectives.begin(name, caller(), args, kwargs, differentiable)
 
-    return watch(collectives.torch, begin, lambda call, *_: collectives.end(call), in_backward)
+    return watch(collectives.torch, begin, collectives.end, in_backward)
 
 
 def _first_inside(torch: Any, tensor: Any, held: Sequence[tuple[Any, Any]]) -> Any:

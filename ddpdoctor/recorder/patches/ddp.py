@@ -49,19 +49,13 @@ def install(session: Session) -> None:
     for name, change in (("__enter__", 1), ("__exit__", -1)):
         count = functools.partial(_count_join, training, change)
         session.patch(torch.distributed.algorithms.join.Join, name, watch(torch, count))
-    _watch_waits(session, wrapper)
-
-
-def _watch_waits(session: Session, wrapper: Any) -> None:
-    """Watch waits for other ranks that are neither a backward nor a collective of the script's, in detailed steps."""
-    waits = Training.of(session).waits
 
     def briefly(original: Any, args: Args, kwargs: Kwargs) -> Any:
         return IN_FULL if session.detailed else original(*args, **kwargs)
 
-    watched = watch(session.torch, lambda *_: waits.begin() or None, lambda *_: waits.end(), briefly)
-    session.patch(session.torch.distributed.Work, "wait", watched)
-    session.patch(wrapper, "_distributed_broadcast_coalesced", watched)  # of buffers, before a forward
+    # Of buffers, before a forward.
+    waits = watch(torch, lambda *_: training.waits.begin() or None, lambda *_: training.waits.end(), briefly)
+    session.patch(wrapper, "_distributed_broadcast_coalesced", waits)
 
 
 def _tell_wrap(training: Training, signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
@@ -101,6 +95,7 @@ def _tell_wrapped(training: Training, begun: Any, _: Any, error: BaseException |
     # What the constructor made of it: its default stands in no signature of newer versions.
     wrapper.flags = {**wrapper.flags, "broadcast_buffers": bool(ddp.broadcast_buffers)}
     wrapper.ready = True
+    training.not_waited_for.clear()  # for the weights of rank 0, which every rank has now
     training.session.event(wrapper)
     _know(training, ddp, module, wrapper)
 

@@ -106,6 +106,8 @@ class _Optimizers(TrainingPart):
             if not event.closure:
                 event.gradients = self._gradients(step)
         event.norms = self._norms()
+        event.not_waited_for = tuple(self.training.not_waited_for)
+        self.training.not_waited_for.clear()
         event.time = time.monotonic()
 
     def end(self, optimizer: Any, *_: Any) -> None:

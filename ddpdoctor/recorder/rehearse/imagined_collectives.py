@@ -138,7 +138,6 @@ def install(groups: ImaginedGroups, patches: Patches, note: Note) -> None:
         torch.distributed.distributed_c10d,
     )
     patches.wrap(home, "all_gather_object", all_gather_object, torch.distributed)
-    patches.wrap(vars(torch.distributed)["Reducer"], "_set_forward_pass_work_handle", _set_work)
 
 
 @dataclass(frozen=True)
@@ -200,11 +199,6 @@ def _all_gather_object(
         given = [None] * len(members.real)
         plain(original, (given, obj, group))
     object_list[:] = [given[process] for process in members.players]
-
-
-def _set_work(original: Any, reducer: Any, work: Any, *args: Any) -> Any:
-    """Under Join, the reducer divides by how many ranks are left, of those that it knows: the real ones."""
-    return plain(original, (reducer, getattr(work, "first", work), *args))
 
 
 def _root(opts: Any, process: int) -> contextlib.AbstractContextManager[Any]:

@@ -5,6 +5,7 @@ knows them.
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ FLOAT8 = frozenset(
 
 
 _NAMES = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM")
+_MOST_BEGUN = 256
+"""Collectives of a group that nobody has waited for; each keeps its tensors."""
 _SCALED = (torch.float16, torch.float32, torch.bfloat16, torch.float64)
 
 
@@ -76,8 +79,9 @@ class Works:
         self._finish = finish
 
     @property
-    def first(self) -> Any:
-        return self._works[0]
+    def gloos(self) -> Any:
+        """The first of them, as torch's own code takes it."""
+        return getattr(self._works[0], "gloos", self._works[0])
 
     def wait(self, *args: Any, **kwargs: Any) -> bool:
         """Wait for all of them, and bring the results to where the script looks for them."""
@@ -116,6 +120,35 @@ class Works:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._works[-1], name)
+
+
+class InOrder(Works):
+    """A collective as NCCL does it, those of a group one after the other: who has waited for one has waited for all
+    before it."""
+
+    def __init__(self, work: Any, begun: deque[InOrder]) -> None:
+        super().__init__([work])
+        self._begun = begun
+        begun.append(self)
+        if len(begun) > _MOST_BEGUN:
+            begun[0].wait()
+
+    def wait(self, *args: Any, **kwargs: Any) -> bool:
+        """Wait for all that the script had begun before, and for this one."""
+        while self in self._begun:
+            before = self._begun.popleft()
+            if before is not self:
+                before._works[0].wait(*args, **kwargs)
+        return super().wait(*args, **kwargs)
+
+    def result(self) -> list[Tensor]:
+        self.wait()
+        return list(self._works[0].result())
+
+    def get_future(self) -> Any:
+        with contextlib.suppress(ValueError):
+            self._begun.remove(self)
+        return self._works[0].get_future()
 
 
 def tensors_in(values: Any) -> Iterator[Tensor]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ import torch
 
 from . import nccl_operations as operations
 from .devices import Devices, is_on_cpu
-from .nccl_operations import FLOAT8, GroupCall, Works, is_contiguous, is_dense, known, tensors_in
+from .nccl_operations import FLOAT8, GroupCall, InOrder, Works, is_contiguous, is_dense, known, tensors_in
 from .replacing import Patches, plain, refuse
 
 _OF_THE_CPU = ("gloo", "mpi")
@@ -33,6 +34,9 @@ _TAKEN = FLOAT8 | {
 }
 _OF_ANY_ORDER = ("send", "recv", "alltoall")
 """Methods that take any dense tensor; all others take contiguous ones."""
+_BETWEEN_TWO = ("send", "recv")
+"""Methods that wait for nothing that the group was given before."""
+_WAIT_FOR_ALL = ("_cuda_synchronize", "_accelerator_synchronizeDevice")
 _METHODS: dict[str, Callable[..., Any]] = {
     "broadcast gather scatter alltoall_base all_to_all_single": operations.move,
     "send recv": operations.transfer,
@@ -183,6 +187,8 @@ class Collectives:
         self._device_types = device_types
         self._coalescing: dict[str, list[Any]] = {}
         """The works of groups that are between _start_coalescing and _end_coalescing, by the group's name."""
+        self._begun: defaultdict[str, deque[InOrder]] = defaultdict(deque)
+        """Collectives of each group that nobody has waited for yet, by the group's name."""
 
     def install(self, patches: Patches) -> None:
         """Replace the methods that this torch has."""
@@ -197,8 +203,12 @@ class Collectives:
         patches.add(
             group,
             _start_coalescing=lambda group, device: works.update({group.group_name: []}),
-            _end_coalescing=lambda group, device: Works(works.pop(group.group_name, [])),
+            _end_coalescing=lambda group, device: self._in_order(
+                group, Works(works.pop(group.group_name, []))
+            ),
         )
+        patches.add(torch._C, **dict.fromkeys(_WAIT_FOR_ALL, self._wait_for_all))
+        patches.wrap(vars(torch.distributed)["Reducer"], "_set_forward_pass_work_handle", _set_work)
         patches.wrap(torch.distributed, "_broadcast_coalesced", self._broadcast_coalesced)
 
     def _replaced(
@@ -215,11 +225,19 @@ class Collectives:
                 work = handler(GroupCall(group, original), *args, **kwargs)
             works = self._coalescing.get(group.group_name)
             if works is None:
-                return work
+                return work if name in _BETWEEN_TWO else self._in_order(group, work)
             works.append(work)
             return Works([])
 
         return method
+
+    def _in_order(self, group: Any, work: Any) -> InOrder:
+        return InOrder(work, self._begun[group.group_name])
+
+    def _wait_for_all(self, *_: Any) -> None:
+        for begun in list(self._begun.values()):
+            if begun:
+                begun[-1].wait()
 
     def _is_gloos(self, group: Any, tensors: Sequence[torch.Tensor]) -> bool:
         """Whether gloo is asked: by the group, for tensors on the CPU, or for sparse ones, which it takes too."""
@@ -250,6 +268,11 @@ class Collectives:
             self._check(tensors)
             tensors = [known(tensor) for tensor in tensors]
         return plain(original, (group, tensors, *args), kwargs)
+
+
+def _set_work(original: Any, reducer: Any, work: Any, *args: Any) -> Any:
+    """Under Join, torch's reducer waits for it in C++: how many real ranks are left, by which it divides."""
+    return plain(original, (reducer, getattr(work, "gloos", work), *args))
 
 
 def _check_layout(name: str, args: Sequence[Any]) -> None:
