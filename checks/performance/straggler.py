@@ -6,12 +6,13 @@ from statistics import median
 from ddpdoctor.check import Check, Evidence, Finding, Judgement, Passed, Where
 from ddpdoctor.text import duration, ranks_do
 from ddpdoctor.trace import Recording, Trace
-from ddpdoctor.trace.stragglers import Loss, Pairs, paced_steps, typical
+from ddpdoctor.trace.stragglers import MODEL, Loss, Pairs, paced_steps, typical
 
 PHASES = {
     "data": "loading data",
     "forward": "its forward",
     "backward": "its backward",
+    MODEL: "its forward and backward",
     "step": "its optimizer's step",
     "collective": "collectives, without waiting",
     "other": "the script's own code",
@@ -89,7 +90,7 @@ def _fix(loss: Loss) -> str:
             f"compare what loads the samples of rank {loss.rank} with another one: storage, CPUs for its workers, "
             "size of its samples"
         )
-    if loss.phase in ("forward", "backward", "step"):
+    if loss.phase in ("forward", "backward", "step", MODEL):
         return f"give rank {loss.rank} samples of the same size as the others: sort by length, then deal them out"
     at = f"{PurePath(loss.line.file).name}:{loss.line.line}"
     return (

@@ -5,7 +5,7 @@ Ranks are compared step by step, in their own work alone: a rank that waits for 
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from statistics import NormalDist, fmean, median, median_low, stdev
 
@@ -116,6 +116,11 @@ _LEAST_OF_LINE = 0.4
 _TIMES_LONGER = 4
 """At a line in a slow step, against what the rank is there in others: a line that varies is the machine's matter."""
 _CODE = ("data", "other", "collective")
+MODEL = "model"
+"""Forward and backward together, in the place of a phase."""
+_OF_BACKWARD = 0.2
+"""Of what a rank loses in its backward, from which a loss in its forward says that both have more to do: the backward
+goes over what the forward computed, and takes about twice as long."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ class Loss:
     interval: tuple[float, float]
     """That holds the mean with 99 % confidence; where only some steps are slow, the least and the most of a step."""
     phase: str
-    """The one that it loses most in."""
+    """The one that it loses most in; ``MODEL`` where that is the backward because the forward computes more."""
     in_all: bool
     """Whether the seconds are those of all phases together."""
     steps: tuple[int, ...]
@@ -284,18 +289,41 @@ class Pairs:
         mine, theirs = self.phases((rank,), positions), self.phases(others, positions)
         phase = max(phases, key=lambda phase: mine[phase] - theirs[phase])
         line = self._line(rank, others, positions, seconds)
+        forward, backward = (mine[name] - theirs[name] for name in ("forward", "backward"))
+        computes_more = phase == "backward" and forward > _OF_BACKWARD * backward
+        if computes_more and (line is None or line in self._calls(rank, "backwards")):
+            phase, line = MODEL, self._line_of_forward(rank, others, positions, forward)
         interval = (seconds - reach, seconds + reach)
         return Loss(rank, others, seconds, interval, phase, phases == WORK, tuple(positions), line, of)
 
-    def _line(self, rank: int, others: Sequence[int], positions: Sequence[int], lost: float) -> Where | None:
+    def _line(
+        self,
+        rank: int,
+        others: Sequence[int],
+        positions: Sequence[int],
+        lost: float,
+        without: Set[Where] = frozenset(),
+    ) -> Where | None:
         """The line at which a rank is that much longer than the others, as far as it was looked at."""
         more: Counter[Where] = Counter()
         for i in positions:
             more.update(self._times(rank, i))
             for other in others:
                 more.subtract({at: seconds / len(others) for at, seconds in self._times(other, i).items()})
-        at, seconds = max(more.items(), key=lambda item: item[1], default=(None, 0.0))
+        longer = (item for item in more.items() if item[0] not in without)
+        at, seconds = max(longer, key=lambda item: item[1], default=(None, 0.0))
         return at if seconds >= _LEAST_OF_LINE * lost * len(positions) else None
+
+    def _line_of_forward(
+        self, rank: int, others: Sequence[int], positions: Sequence[int], lost: float
+    ) -> Where | None:
+        """The same of what a forward takes longer; its call, where the time is not at one line."""
+        line = self._line(rank, others, positions, lost, without=self._calls(rank, "backwards"))
+        return line or next(iter(self._calls(rank, "forwards")), None)
+
+    def _calls(self, rank: int, kind: str) -> Set[Where]:
+        """The lines of its forwards or backwards."""
+        return {_here(call.at) for step in self.steps[rank] for call in getattr(step, kind) if call.at}
 
     def _times(self, rank: int, position: int) -> Counter[Where]:
         if rank not in self._times_by_step:
@@ -321,9 +349,12 @@ def _line_times(recording: Recording) -> Mapping[int, Counter[Where]]:
     by_step: defaultdict[int, Counter[Where]] = defaultdict(Counter)
     for event in recording.events(LineTimes):
         for line in event.lines:
-            at = Where(from_here(line.at.file), line.at.line, line.at.function)
-            by_step[event.step][at] += line.seconds  # type: ignore[assignment]
+            by_step[event.step][_here(line.at)] += line.seconds  # type: ignore[assignment]
     return by_step
+
+
+def _here(at: Where) -> Where:
+    return Where(from_here(at.file), at.line, at.function)
 
 
 def _inner_positions(values: Sequence[float]) -> list[int]:

@@ -97,9 +97,25 @@ def test_a_rank_with_longer_samples() -> None:
     finding = found(timed(lambda rank, i: {"forward": 0.02 * (1 + rank), "backward": 0.04 * (1 + rank)}))
     assert finding is not None
     assert finding.headline == (
-        "rank 1 takes 60.0 ms longer than the others in each training step, mostly in its backward"
+        "rank 1 takes 60.0 ms longer than the others in each training step, mostly in its forward and backward"
     )
+    assert finding.where == where(48)
+
+
+def test_a_rank_with_more_to_do_in_its_backward_alone() -> None:
+    finding = found(timed(lambda rank, i: {"forward": 0.02 + 0.002 * rank, "backward": 0.04 * (1 + rank)}))
+    assert finding is not None
+    assert finding.headline.endswith("mostly in its backward")
     assert finding.where == where(49)
+
+
+def test_a_slow_line_inside_of_a_backward() -> None:
+    def phases(rank: int, _: int) -> Mapping[str, float]:
+        return {"forward": 0.02 * (1 + rank), "backward": 0.04 * (1 + rank), "code": 0.05 * rank}
+
+    finding = found(timed(phases, at=where(12, "hook")))
+    assert finding is not None
+    assert finding.where == where(12, "hook")
 
 
 SHARES = {"data": 0.06, "forward": 0.11, "backward": 0.09, "step": 0.02, "code": 0.72}
