@@ -20,10 +20,11 @@ def forwards_of_some(unreached: UnreachedLines) -> Iterator[Sight]:
     that called one without gradients leaves it out in its own."""
     if not unreached.is_wrapped or not unreached.broadcasts_buffers:
         return
-    for call in _forwards(unreached):
+    forwards = [*_forwards(unreached)]
+    for call in forwards:
         for way in unreached.ways(call):
             decision = unreached.decided_by([Origin.RANK], way.conditions)
-            if decision is None or unreached.is_paired(call, decision):
+            if decision is None or unreached.is_paired(call, decision, forwards):
                 continue
             if not _trains_next(unreached, way, decision.condition):
                 yield _sight(call, way, decision)

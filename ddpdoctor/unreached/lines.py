@@ -359,11 +359,11 @@ class UnreachedLines:
                     found[_operation(call)].append(_in_all(limits))
         return found
 
-    def is_paired(self, call: Expression, decision: Decision) -> bool:
-        """Whether the ranks that do not come to a call may come to another one that it meets."""
+    def is_paired(self, call: Expression, decision: Decision, among: Sequence[Expression] = ()) -> bool:
+        """Whether the ranks that do not come to a call may come to one that it meets, of the meetings or of these."""
         condition = decision.condition
         otherwise: set[ast.AST] = {*self.program.calls_otherwise(condition)}
-        other = [_operation(it) for it in self.meetings if it.node in otherwise]
+        other = [_operation(it) for it in among or self.meetings if it.node in otherwise]
         if decision.source.origin is not Origin.RANK:
             return bool(other)
         if _operation(call) in other:
