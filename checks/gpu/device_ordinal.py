@@ -28,20 +28,22 @@ class DeviceOrdinal(Check):
     """A rank selects a GPU that it does not have, or CUDA_VISIBLE_DEVICES is malformed.
 
     What it finds:
-        A rank that selects a GPU number that its process does not have. In CUDA_VISIBLE_DEVICES: a number that no GPU
-        of this machine has, a GPU named twice, a range (0-3), a separator other than the comma, a word, an identifier
-        of another machine. Identifiers (GPU-..., MIG-..., also abbreviated) are correct, and so are an empty value
-        and -1, which hide all GPUs on purpose.
+        A rank that selects a GPU number that its process does not have, or the number of its rank among those of all
+        hosts. In CUDA_VISIBLE_DEVICES: a number that no GPU of this machine has, a GPU named twice, a range (0-3), a
+        separator other than the comma, a word, an identifier of another machine. Identifiers (GPU-..., MIG-..., also
+        abbreviated) are correct, and so are an empty value and -1, which hide all GPUs on purpose.
 
     Why it matters:
-        CUDA reports no error. It ignores the list from the first entry that it cannot use, shows no GPU if one is named
-        twice, and reads "0-3" as 0. Ranks then fail with "invalid device ordinal", or share the remaining GPUs.
+        The GPUs of each process are numbered from 0: the rank among those of all hosts is no such number on a second
+        host, where ranks fail with "invalid device ordinal". In CUDA_VISIBLE_DEVICES, CUDA reports no error: it ignores
+        the list from the first entry that it cannot use, shows no GPU if one is named twice, and reads "0-3" as 0.
 
     Example:
         export CUDA_VISIBLE_DEVICES=0-3     # GPU 0 alone
 
     Fix:
-        List the numbers that nvidia-smi shows, separated by commas:
+        Choose the GPU by the rank on this host, and list the numbers that nvidia-smi shows, separated by commas:
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
             export CUDA_VISIBLE_DEVICES=0,1,2,3
     """
 
