@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import threading
 import time
@@ -65,8 +66,13 @@ class Progress:
                 self._live = None
 
     def sink(self, stream: TextIO) -> BinaryIO:
-        """Where output goes that belongs to this stream; the live line makes room for it on a terminal."""
-        return cast(BinaryIO, _Sink(self, stream)) if self.is_live and stream.isatty() else stream.buffer
+        """Where output goes that belongs to this stream.
+
+        The live line makes room for it on a terminal, and in a pipe, which may end on the same one (``| tee log``).
+        """
+        if self.is_live and (stream.isatty() or stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)):
+            return cast(BinaryIO, _Sink(self, stream))
+        return stream.buffer
 
     def write(self, data: bytes, stream: TextIO) -> None:
         """Write what is somebody else's in place of the live line, which returns behind a whole line."""

@@ -1,4 +1,5 @@
 import io
+import os
 import re
 import subprocess
 import sys
@@ -107,6 +108,23 @@ def test_what_a_job_prints_takes_the_place_of_the_live_line(terminal):
         progress.stage("running train.py: training step 2")
         out.write(b"epoch 1\n")
     assert [row for row in screen(terminal.getvalue()) if row] == ["epoch 0", "epoch 1"]
+
+
+def test_a_pipe_may_end_on_the_terminal_and_a_file_does_not(terminal, tmp_path):
+    read, write = os.pipe()
+    with (
+        Progress(stream=terminal) as progress,
+        os.fdopen(read, "rb") as reader,
+        os.fdopen(write, "w") as pipe,
+        (tmp_path / "log").open("w") as file,
+    ):
+        progress.stage("running train.py: training step 1")
+        before = len(terminal.getvalue())
+        progress.sink(file).write(b"epoch 0\n")
+        assert not [row for row in screen(terminal.getvalue()[before:]) if row]
+        progress.sink(pipe).write(b"epoch 0\n")
+        assert reader.readline() == b"epoch 0\n"
+        assert not [row for row in screen(terminal.getvalue()) if row]
 
 
 def test_the_live_line_stays_away_behind_half_a_line(terminal):

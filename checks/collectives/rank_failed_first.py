@@ -67,7 +67,7 @@ _LAST_LINES = 10
 _FIND_EXIT = "find what ends the process there: sys.exit, os._exit"
 _FIX_USAGE = (
     "options of ddpdoctor stand before the script, and the script's arguments after it: "
-    "ddpdoctor check --nproc 2 train.py ARGS..."
+    "ddpdoctor check --nproc 2 {} ARGS..."
 )
 _FIX_STATUS = {
     126: "make the program executable: chmod +x PROGRAM",
@@ -365,7 +365,8 @@ def _fix_of_run(first: RankTrace, alike: tuple[int, ...], others: list[int]) -> 
 
 
 def _fix_of_usage(first: RankTrace) -> str | None:
-    return _FIX_USAGE if any(line.startswith("usage:") for line in first.output) else None
+    usage = next((line.split() for line in first.output if line.startswith("usage: ")), None)
+    return _FIX_USAGE.format(usage[1]) if usage else None
 
 
 def _explained_by(first: RankTrace, trace: Trace) -> tuple[str, ...]:

@@ -1,9 +1,14 @@
 """The command line: one file a command, each parses, calls one function, renders and returns its status."""
 
-import sys
 from collections.abc import Sequence
 
-from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError, machine_error
+from ddpdoctor.cli.errors import CANNOT_EXAMINE, UsageError, machine_error, print_error
+
+_OF_SCRIPTS = {
+    "No such command": "(for a script: ddpdoctor check SCRIPT ARGS...)",
+    "No such option": "(the script's own options stand behind it: ddpdoctor check SCRIPT ARGS...)",
+}
+"""What to add to an error of a command line that names a script."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -13,14 +18,18 @@ def run(arguments: Sequence[str]) -> int:
     try:
         status = app(list(arguments) or ["--help"], prog_name="ddpdoctor", standalone_mode=False)
     except (UsageError, command_line_error) as error:
-        print(f"ddpdoctor: error: {_one_line(error)}", file=sys.stderr)
-        return CANNOT_EXAMINE
+        reason = _one_line(error)
+        if any(word.endswith(".py") for word in arguments):
+            hints = [hint for of, hint in _OF_SCRIPTS.items() if reason.startswith(of)]
+            reason = " ".join((reason, *hints))
     except OSError as failed:
-        if (reason := machine_error(failed)) is None:
+        reason = machine_error(failed) or ""
+        if not reason:
             raise
-        print(f"ddpdoctor: error: {reason}", file=sys.stderr)
-        return CANNOT_EXAMINE
-    return status if isinstance(status, int) else 0
+    else:
+        return status if isinstance(status, int) else 0
+    print_error(reason)
+    return CANNOT_EXAMINE
 
 
 def _one_line(error: Exception) -> str:

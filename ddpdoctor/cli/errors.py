@@ -5,7 +5,9 @@ import errno
 import os
 import shutil
 import signal
+import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -23,6 +25,17 @@ INTERRUPTED = 130
 
 class UsageError(Exception):
     """The command line asks for something that is not there; one line on stderr, exit status 2."""
+
+
+def print_error(reason: str) -> None:
+    """Say on stderr why a command ends: one line, which a terminal shows in lines of whole words."""
+    text = f"ddpdoctor: error: {reason}"
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(
+            text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+    print(text, file=sys.stderr)
 
 
 _OF_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM}

@@ -244,7 +244,9 @@ def _verify_line(words: tuple[str, ...]) -> None:
 def _verify_script(words: tuple[str, ...]) -> None:
     script = Path(words[0])
     if not os.path.lexists(script):
-        raise UsageError(f"{quote(words[0])} does not exist")
+        line = quote_command(["--", *words], LONGEST_COMMAND)
+        hint = f"; for a launch line, put -- before it: {line}" if shutil.which(words[0]) else ""
+        raise UsageError(f"{quote(words[0])} does not exist{hint}")
     if script.is_dir():
         if not (script / "__main__.py").exists():
             raise UsageError(f"{quote(words[0])} is a folder without a __main__.py")

@@ -33,6 +33,12 @@ SCALE = ("--rehearse", "--world-size", "64")
             "'xml' is not one of 'terminal', 'json', 'junit', 'sarif', 'github', 'html'",
         ),
         (["check", "nosuch.py"], "'nosuch.py' does not exist"),
+        (
+            ["check", "bash", "run.sh"],
+            "'bash' does not exist; for a launch line, put -- before it: -- bash run.sh",
+        ),
+        (["train.py"], "(for a script: ddpdoctor check SCRIPT"),
+        (["check", "--epochs", "2", "train.py"], "the script's own options stand behind it"),
         (["check", "{binary}"], "is not a Python script"),
         (["check", "{prose}"], "is not a Python script"),
         (["check", "{shell}", "x"], "ddpdoctor check -- bash "),

@@ -174,6 +174,20 @@ def test_a_change_reads_as_python(code, text, line, fix, tmp_path):
     assert fix_of(text, code, line, tmp_path) == fix
 
 
+@pytest.mark.parametrize(
+    ("behind", "has_one"),
+    [
+        ("dist.barrier()", False),
+        ("dist.barrier(group)", False),
+        ("torch.load('last.pt')\ndist.barrier()", True),
+        ("if dist.get_rank() == 0:\n    dist.barrier()", True),
+    ],
+)
+def test_a_barrier_that_is_there_is_not_added_again(behind, has_one, tmp_path):
+    text = f"import torch\nimport torch.distributed as dist\ntorch.save(model, 'last.pt')\n{behind}\n"
+    assert ("barrier" in fix_of(text, "DD402", 3, tmp_path)) is has_one
+
+
 def test_a_barrier_is_in_no_fix_of_what_a_rank_decides_alone(tmp_path):
     text = """\
     import torch

@@ -109,7 +109,7 @@ def write_on_rank_0(case: Case) -> str:
 
 
 def under(source: Source, statement: Node, condition: str, rank: str) -> str:
-    """Put a statement under a condition, with a barrier behind it if all ranks come there.
+    """Put a statement under a condition, with a barrier behind it if all ranks come there and none is there.
 
     A condition by a rank under which several ranks write already is replaced.
     """
@@ -118,7 +118,10 @@ def under(source: Source, statement: Node, condition: str, rank: str) -> str:
         source.replace(guard.test, condition)
         return f"written on {rank}"
     source.under_condition(statement, condition)
-    if not source.all_come_to(statement):
+    following = [it for it in source.behind(statement)[:1] if isinstance(it, ast.Expr)]
+    if not source.all_come_to(statement) or any(
+        source.calls(f"{DIST}.barrier", within=it) for it in following
+    ):
         return f"written on {rank}"
     source.insert_after(statement, source.barrier())
     return f"written on {rank}, with a barrier behind it"

@@ -74,8 +74,9 @@ def test_a_command_that_ends_before_it_starts_a_rank_is_none() -> None:
     )
     assert (finding.ranks, finding.evidence[0].text) == ((), output[0])
     assert "activate the environment" in finding.fix
-    usage = RankTrace(0, exit_code=2, output=("usage: train.py [-h] --data DATA",))
-    assert "and the script's arguments after it" in only_finding("DD304", Source.RUN, broken(usage)).fix
+    usage = RankTrace(0, exit_code=2, output=("usage: finetune.py [-h] --data DATA",))
+    fix = only_finding("DD304", Source.RUN, broken(usage)).fix
+    assert fix.endswith("the script's arguments after it: ddpdoctor check --nproc 2 finetune.py ARGS...")
 
 
 def test_the_process_that_started_the_ranks_may_fail_after_they_have_ended():
