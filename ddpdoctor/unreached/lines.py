@@ -34,6 +34,7 @@ _GROUPS = ("group", "process_group", "pg")
 """Arguments that name the ranks which take part."""
 _MOST_READ, _MOST_BESIDE_A_RUN = 30_000, 8_000
 """Lines of a program that are judged by their source: some ten seconds for that alone, and a few beside a run."""
+_NOT_REACHED = Evidence("No rank came to this line in the run; this follows from the source.")
 _MOST_LINES = 6
 """Of a path, that evidence lists."""
 _COLLECTIVES = frozenset(it.name for it in OPERATIONS if it.kind is not Kind.PAIR)
@@ -134,15 +135,6 @@ class UnreachedLines:
             return None
         return f"not judged by its source: {self.program.script} and its modules have {total:,} lines"
 
-    @property
-    def not_run(self) -> str:
-        """What to say of a line, in a sentence."""
-        return (
-            "No rank came to this line in the run; this follows from the source."
-            if self.ran
-            else "Nothing was run; this follows from the source."
-        )
-
     def judge(self, check: Check) -> Judgement:
         """What a check says that has only its row of :attr:`~ddpdoctor.check.Check.unreached`, once for each line."""
         assert check.unreached is not None
@@ -160,7 +152,7 @@ class UnreachedLines:
         return report(
             headline.format_map(sight.words),
             where=sight.at,
-            evidence=(Evidence(self.not_run), *sight.evidence),
+            evidence=((_NOT_REACHED,) if self.ran else ()) + sight.evidence,  # without a run, a note says so
             confidence=Confidence.CERTAIN if sight.certain else Confidence.LIKELY,
             foreseen=True,
             about=Subject.LINE.of(f"{sight.at.file}:{sight.at.line}"),

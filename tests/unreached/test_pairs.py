@@ -150,6 +150,7 @@ def test_a_script_is_judged_without_a_run(tmp_path):
     assert done.returncode == 1, done.stderr
     assert "warn[DD308]" in done.stdout
     assert "begins with torch.utils.data.DataLoader" in done.stdout
+    assert done.stdout.lower().count("nothing was run") == 1
     github = check(tmp_path, "--no-run", "--format", "github", "train.py").stdout
     assert "::warning file=train.py,line=" in github
     sarif = json.loads(check(tmp_path, "--no-run", "--format", "sarif", "train.py").stdout)
