@@ -121,15 +121,19 @@ def _lines(proposal: Proposal, project: Project) -> Iterator[str]:
 def _in_whole_statements(
     changes: Iterable[tuple[int, int, str]], text: str
 ) -> Iterator[tuple[int, int, str]]:
-    """The changes that lead to a text, each with all lines of the statements that it is in."""
+    """The changes that lead to a text, each with all lines of the statements that it is in or puts under another."""
     lines, shift = text.split("\n"), 0
-    statements = [
-        it for it in ast.walk(ast.parse(text)) if isinstance(it, ast.stmt) and not hasattr(it, "body")
-    ]
+    statements = [it for it in ast.walk(ast.parse(text)) if isinstance(it, ast.stmt)]
     for line, removed, added in changes:
         begin, count = line + shift, added.count("\n")
         shift += count - removed
-        around = [it for it in statements if it.lineno < begin + count and begin <= (it.end_lineno or 0)]
+        end = begin + count
+        around = [
+            it
+            for it in statements
+            if (it.lineno < end and begin <= (it.end_lineno or 0) and not hasattr(it, "body"))
+            or (it.lineno == end - 1 and hasattr(it, "body") and not removed)
+        ]
         first = min([begin, *(it.lineno for it in around)])
         last = max([begin + count - 1, *(it.end_lineno or 0 for it in around)])
         more = last - first + 1 - count
@@ -137,10 +141,10 @@ def _in_whole_statements(
 
 
 def _indented(first: str, line: int, removed: int, text: str) -> str:
-    """How far code is indented that only its indentation changes."""
-    lines = first.split("\n")[line - 1 : line - 1 + removed]
-    same = [one.strip() for one in lines] == [one.strip() for one in text.strip("\n").split("\n")]
-    return f", indented by {len(text) - len(text.lstrip())}" if same else ""
+    """How far code is indented that stands further left or right than the line that it replaces."""
+    replaced = first.split("\n")[line - 1] if removed else text
+    was, now = (len(it) - len(it.lstrip()) for it in (replaced, text))
+    return f", indented by {now}" if now != was else ""
 
 
 _IMPORTED = {

@@ -158,6 +158,19 @@ def test_a_script_that_changed_since_it_ran_keeps_the_general_fix(tmp_path):
             "if step == 4:    # in place of line 3",
         ),
         (
+            "DD303",
+            """\
+            import torch.distributed as dist
+            rank = dist.get_rank()
+            for step in range(9):
+                if rank == 0 and step % 5 == 4:
+                    print(step)
+                    dist.barrier()
+            """,
+            6,
+            "if step % 5 == 4:    # in place of line 6, indented by 4\n    dist.barrier()",
+        ),
+        (
             "DD226",
             """\
             import torch.distributed as dist
