@@ -29,13 +29,11 @@ class UsageError(Exception):
 
 def print_error(reason: str) -> None:
     """Say on stderr why a command ends: one line, which a terminal shows in lines of whole words."""
-    text = f"ddpdoctor: error: {reason}"
-    if sys.stderr.isatty():
-        width = shutil.get_terminal_size().columns
-        text = textwrap.fill(
-            text, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-        )
-    print(text, file=sys.stderr)
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
+    whole = textwrap.TextWrapper(
+        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+    print(whole.fill(f"ddpdoctor: error: {reason}"), file=sys.stderr)
 
 
 _OF_FILES = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE, errno.EACCES, errno.EPERM}

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ddpdoctor.cli.errors import INTERRUPTED, UsageError
+from ddpdoctor.cli.errors import INTERRUPTED, UsageError, print_error
 from ddpdoctor.cli.launch_from_options import launch_of
 from ddpdoctor.cli.options import TrainOptions
 from ddpdoctor.cli.report_output import write_out
@@ -124,7 +124,7 @@ def _end(run: TrainingRun, ending: Ending, folder: str | Path | None) -> int:
         return REFUSED
     if folder:
         note_end(Path(folder), f"failed: {failure.text}")
-    print(f"ddpdoctor: error: {failure.text}{_where(folder)}", file=sys.stderr)
+    print_error(f"{failure.text}{_where(folder)}")
     return FAILED
 
 
