@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ddpdoctor.api import explain as explain
     from ddpdoctor.api import hang as hang
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 
 class _FromApi:

@@ -18,7 +18,7 @@ STAND_IN = """
         finding = Finding("DD101", Level.FAIL, "ranks read the same", "why", "fix", where=Where("train.py", 3))
         findings = (finding,) if args else ()
         status = 2 if script == "broken.py" else int(bool(findings))
-        return ddpdoctor.api.Report("0.2.0", (), status, 0.1, findings=findings, notes=("it did not start",))
+        return ddpdoctor.api.Report("1.0.0", (), status, 0.1, findings=findings, notes=("it did not start",))
 
     ddpdoctor.api.check = check
 """
