@@ -75,7 +75,7 @@ class CollectiveMismatch(HangCheck):
         Call the same collectives in the same order with the same shapes on every rank: use a dummy input for a branch
         that one rank does not take; pad to the largest shape before a gather, or use dist.all_gather_object for values
         of different lengths. NCCL_PROTO and NCCL_ALGO have to be the same, too. To see where ranks diverged:
-            ddpdoctor check train.py    # TORCH_DISTRIBUTED_DEBUG=DETAIL names both lines where it does not crash
+            ddpdoctor check SCRIPT ARGS...
     """
 
     code = "DD302"
