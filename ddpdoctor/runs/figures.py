@@ -21,7 +21,7 @@ _CURVES = (
 _MOST_RUNS = 100
 MOST_POINTS = 1000
 """Of a curve; more are averaged, since nobody sees them and a page has to carry them."""
-_COLUMNS = ("run", "status", "ranks", "steps", "loss", "eval loss", "samples/s", "efficiency", "time")
+_COLUMNS = ("run", "status", "ranks", "steps", "loss", "eval", "samples/s", "efficiency", "time")
 
 
 def sections(runs: Sequence[Run], summaries: Sequence[Summary]) -> tuple[Section, ...]:

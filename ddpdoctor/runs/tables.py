@@ -15,7 +15,7 @@ _NO_BASELINE = "no run of one process has the same model, so there is no baselin
 
 def list_table(summaries: Sequence[Summary]) -> str:
     """One line for each run."""
-    names = ("run", "status", "ranks", "steps", "loss", "eval loss", "samples/s", "time")
+    names = ("run", "status", "ranks", "steps", "loss", "eval", "samples/s", "time")
     return table(names, rows(summaries, names))
 
 
@@ -143,7 +143,7 @@ _COLUMNS: Mapping[str, Callable[[Summary], str]] = {
     "ranks": lambda summary: ABSENT if summary.ranks is None else str(summary.ranks),
     "steps": _steps,
     "loss": lambda summary: number(summary.last_loss),
-    "eval loss": lambda summary: number(summary.evaluation_loss),
+    "eval": lambda summary: number(summary.evaluation_loss),
     "samples/s": lambda summary: number(summary.samples_per_second),
     "step": lambda summary: _duration(summary.step_seconds),
     "speed-up": lambda summary: f"{summary.speed_up:.2f} x" if summary.speed_up else ABSENT,
