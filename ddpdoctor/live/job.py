@@ -248,8 +248,9 @@ def troubles(job: LiveJob) -> list[str]:
 
 
 def place(rank: LiveRank) -> str:
-    """The line at which a rank is: ``train.py:88 in train_step``."""
-    return "" if rank.at is None else str(where_of(rank.at))
+    """The line at which a rank is: ``train.py:88 in train_step``; of a file elsewhere without its folder."""
+    text = "" if rank.at is None else str(where_of(rank.at))
+    return text.rpartition("/")[2] if text.startswith("/") else text
 
 
 def _median(values: Iterable[float | None]) -> float | None:

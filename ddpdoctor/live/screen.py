@@ -44,14 +44,14 @@ def _table(ranks: Sequence[LiveRank], hosts: set[str]) -> Table:
         table.add_column("host", no_wrap=True)
     for name in ("step", "a step", "work", "for data", "for ranks", "memory"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("where", no_wrap=True, overflow="ellipsis")
+    table.add_column("where")  # the one that gets shorter where the terminal is narrow
     for rank in ranks:
         host = [rank.host] if len(hosts) > 1 else []
         table.add_row(str(rank.rank), *host, *_cells(rank), style=_STYLES.get(rank.state, ""))
     return table
 
 
-def _cells(rank: LiveRank) -> list[str]:
+def _cells(rank: LiveRank) -> list[str | Text]:
     where = place(rank) if rank.state is State.RUNS else rank.state.value
     if rank.state is State.STILL:
         where = f"{rank.state.value} for {rank.still:.0f} s: {place(rank)}"
@@ -62,7 +62,7 @@ def _cells(rank: LiveRank) -> list[str]:
         share(rank.data_share),
         share(rank.wait_share),
         ABSENT if rank.memory is None else size(rank.memory),
-        where,
+        Text(where, no_wrap=True, overflow="ellipsis"),
     ]
 
 

@@ -2,11 +2,13 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from ddpdoctor.blame.frames import Frame
 from ddpdoctor.job.record_watch import Watch
 from ddpdoctor.live.job import LiveJob, LiveRanks, State, sentence
 from ddpdoctor.live.screen import screen
@@ -156,6 +158,15 @@ def test_the_screen_has_no_more_lines_than_the_terminal(job: Job) -> None:
     assert lines[0] == "train.py"
     assert all(len(line) <= 80 for line in lines)
     assert any("train.py:7" in line for line in lines)
+
+
+def test_a_long_path_leaves_the_numbers_their_columns(job: Job) -> None:
+    now = job.step(1, 9, 9, 9, 9)
+    far = Frame("a_function_with_a_long_name", f"/tmp/{'folder/' * 20}train.py", 7)
+    lines = drawn(replace(now, ranks=tuple(replace(rank, at=far) for rank in now.ranks)), 12)
+    assert all(len(line) <= 80 for line in lines)
+    assert next(line.split() for line in lines if "memory" in line)[-2:] == ["memory", "where"]
+    assert sum("train.py:7" in line for line in lines) == 4
 
 
 def test_many_ranks_are_folded(tmp_path: Path, clock: list[float]) -> None:
