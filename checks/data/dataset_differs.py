@@ -29,6 +29,7 @@ class DatasetDiffers(Check):
 
     Fix:
         Put it in one order, with one seed, or make it on rank 0 and send it:
+            torch.manual_seed(0)                        # before samples are drawn
             files = sorted(glob.glob("data/*.png"))
             random.Random(0).shuffle(files)
             dist.broadcast_object_list(files)
