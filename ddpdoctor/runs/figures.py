@@ -26,7 +26,7 @@ _COLUMNS = ("run", "status", "ranks", "steps", "loss", "eval", "samples/s", "eff
 
 def sections(runs: Sequence[Run], summaries: Sequence[Summary]) -> tuple[Section, ...]:
     """A table of the runs, their curves, and how throughput grows with ranks."""
-    table = Table("Runs", _COLUMNS, tuple(rows(summaries[:_MOST_RUNS], _COLUMNS)))
+    table = Table("Results", _COLUMNS, tuple(rows(summaries[:_MOST_RUNS], _COLUMNS)))
     several = len({summary.ranks for summary in summaries}) > 1
     charts = (("Curves", curves(runs)), ("Scaling", scaling(summaries) if several else ()))
     drawn = (Section(title, figures=figures) for title, figures in charts if figures)

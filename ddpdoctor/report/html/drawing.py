@@ -150,7 +150,10 @@ class Chart:
             low = 0.0  # lengths from zero are compared at a glance
         room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
         self._low, self._high = low - (room if low else 0.0), high + room
-        self.left = [(self.y(value), f"{value:.3g}") for value in self._y_values()]
+        self.left = [
+            (self.y(value), f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}")
+            for value in self._y_values()
+        ]
         self.below = [(self.x(value), text) for value, text in self._x_values({x for x, _ in points})]
         marked = sorted(figure.series, key=lambda series: series.marked)
         crowded = len(marked) > _MOST_COLOURED
