@@ -33,7 +33,7 @@ def test_list(runs, said):
     status, out, _ = said("list")
     assert status == 0
     assert [line.split() for line in out.splitlines()] == [
-        ["run", "status", "ranks", "steps", "loss", "eval", "loss", "samples/s", "time"],
+        ["run", "status", "ranks", "steps", "loss", "eval", "samples/s", "time"],
         ["20260101-000000-1_ranks", "finished", "1", "20", "0.250", "-", "100", "30.0", "s"],
         ["20260102-000000-2_ranks", "finished", "2", "20", "0.250", "-", "180", "30.0", "s"],
         ["20260103-000000-4_ranks", "finished", "4", "20", "0.250", "-", "240", "30.0", "s"],
