@@ -9,8 +9,18 @@ from ddpdoctor.trace import Trace, shown_at
 from ddpdoctor.trace.recorded_job import HangCheck
 from ddpdoctor.trace.sequence import called_alone, divergence_of
 from ddpdoctor.unreached.decisions import called_by_some
+from ddpdoctor.unreached.lines import Decision, UnreachedLines
 
 _FIX_FORWARD = "model.module(x)     # the module without DDP: its forward waits for no rank"
+_FIX_DECISION = (
+    "call it on every rank, or decide on one for all of them:\n"
+    "decision = torch.tensor(float(condition))    # this rank's\ndist.broadcast(decision, src=0)\n"
+    "if decision.item():\n    ...    # the collective"
+)
+_NEEDS_ALL = (
+    "A collective needs every rank of its group: those that came wait until the timeout, or are matched with a "
+    "different collective of the others."
+)
 _FIX_CALL = "call it on every rank, outside the condition on the rank\nif rank == 0:\n    ...    # no collectives here"
 
 
@@ -57,18 +67,14 @@ class CollectiveOnSomeRanks(HangCheck):
         if cause.position:
             instead = f" at {cause.position}, where {others} called {cause.others.text}"
         leads = shown_at("called under a condition on the rank", cause.led_by)
+        is_decided, decision = _decided(cause.where)
         return self.fail(
             f"only {ranks} called {cause.call}{instead}",
-            fix=_FIX_FORWARD
-            if cause.of_forward
-            else (
-                "call it on every rank, or decide on one for all of them:\n"
-                "decision = torch.tensor(float(condition))    # this rank's\ndist.broadcast(decision, src=0)\n"
-                "if decision.item():\n    ...    # the collective"
-            )
-            if _is_decided(cause.where)
-            else _FIX_CALL,
-            evidence=(*leads, *cause.states),
+            why=f"Whether a rank comes to it is decided by {decision.text}: {decision.because}. {_NEEDS_ALL}"
+            if decision
+            else None,
+            fix=_FIX_FORWARD if cause.of_forward else _FIX_DECISION if is_decided else _FIX_CALL,
+            evidence=(*leads, *(decision.evidence if decision else ()), *cause.states),
         )
 
     @reports(LeftCallOut)
@@ -90,10 +96,13 @@ class CollectiveOnSomeRanks(HangCheck):
         )
 
 
-def _is_decided(where: Where | None) -> bool:
-    """Whether what leads to a call is a condition, and none on the rank."""
+def _decided(where: Where | None) -> tuple[bool, Decision | None]:
+    """Whether what leads to a call is a condition, and none on the rank; and why ranks may see it differently, as far
+    as the source tells."""
     program = Program.holding(where) if where else None
     conditions = program.conditions_leading_to(where) if program and where else []
-    return any(not it.test.only(Origin.ENVIRONMENT) for it in conditions) and not any(
-        Origin.RANK in it.test.origins.kinds for it in conditions
-    )
+    conditions = [it for it in conditions if not it.test.only(Origin.ENVIRONMENT)]
+    if program is None or any(Origin.RANK in it.test.origins.kinds for it in conditions):
+        return False, None
+    decisions = map(UnreachedLines(program).decision, conditions)
+    return bool(conditions), next((it for it in decisions if it), None)

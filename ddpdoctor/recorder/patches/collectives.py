@@ -64,6 +64,8 @@ class _Collectives(TrainingPart):
         self.written = 0
         self.numbers: dict[int, int] = {}
         self.lines: dict[Any, list[float]] = {}
+        self.shapes: dict[Any, tuple[int, ...] | None] = {}
+        """Of what was given last, by line and name."""
         self.counts_own = False
         """Whether a call inside a backward is under way: one call may lead to another, as it does in a rehearsal."""
         self.open: _OpenCollective | None = None
@@ -89,9 +91,11 @@ class _Collectives(TrainingPart):
         if self._is_told(at, name):
             event.differentiable = differentiable
             self._look(call, args, kwargs)
-            # At once: where ranks disagree, gloo ends the process in here, and at a line's first time mostly.
+            # At once: where ranks disagree, gloo ends the process in here, mostly at a line's first time, or at its
+            # first with tensors of this size.
             self._describe(call)
-            if self.lines[at, name][0] == 1:
+            if self.shapes.get((at, name), at) != event.shape:
+                self.shapes[at, name] = event.shape
                 self.session.event(event, now=True)
             event.time = time.monotonic()
         call.idle = self.training.waits.idle()
