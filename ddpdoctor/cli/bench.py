@@ -9,7 +9,7 @@ from ddpdoctor.bench.results import Results
 from ddpdoctor.bench.setting import HEADS, Setting, default_setting
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launch_from_options import ranks_on
-from ddpdoctor.cli.options import BenchFormat, BenchOptions
+from ddpdoctor.cli.options import BenchOptions, TableFormat
 from ddpdoctor.cli.report_output import open_output, write_text
 from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
@@ -39,13 +39,13 @@ def run_bench(options: BenchOptions) -> int:
     return 0
 
 
-def _text(results: Results, format: BenchFormat) -> str:
+def _text(results: Results, format: TableFormat) -> str:
     match format:
-        case BenchFormat.TABLE:
+        case TableFormat.TABLE:
             return to_text(results)
-        case BenchFormat.JSON:
+        case TableFormat.JSON:
             return json.dumps(to_json(results), indent=2) + "\n"
-        case BenchFormat.HTML:
+        case TableFormat.HTML:
             from ddpdoctor.bench.figures import sections
             from ddpdoctor.report.html import sections_page
 

@@ -7,14 +7,7 @@ from enum import Enum
 from typing import Any
 
 from ddpdoctor.cli import option
-
-
-class RunFormat(str, Enum):
-    """The formats of ``runs``."""
-
-    TABLE = "table"
-    JSON = "json"
-    HTML = "html"
+from ddpdoctor.cli.options import TableFormat
 
 
 class Picture(str, Enum):
@@ -43,7 +36,7 @@ class RunsOptions:
 class ListOptions(RunsOptions):
     """List the runs, oldest first."""
 
-    format: RunFormat = option.choice(RunFormat.TABLE, "Format of the output.")
+    format: TableFormat = option.choice(TableFormat.TABLE, "Format of the output.")
     output: str | None = option.output()
 
 

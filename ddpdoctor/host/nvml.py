@@ -45,8 +45,6 @@ class Gpu:
     index: int
     name: str = ""
     uuid: str = ""
-    memory_total: int = 0
-    memory_used: int = 0
     pids: tuple[int, ...] = ()
     ecc_uncorrected: int | None = None
     throttle_reasons: tuple[str, ...] = ()
@@ -150,7 +148,7 @@ def _read(nvml: _Nvml) -> Gpus:
 
 
 def _gpu(nvml: _Nvml, index: int, handle: Any) -> Gpu:
-    memory, lost = nvml.ask_or_lost("nvmlDeviceGetMemoryInfo", handle)
+    _, lost = nvml.ask_or_lost("nvmlDeviceGetMemoryInfo", handle)
     pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
     reasons = (
         nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
@@ -162,8 +160,6 @@ def _gpu(nvml: _Nvml, index: int, handle: Any) -> Gpu:
         index,
         name=nvml.ask("nvmlDeviceGetName", handle) or "",
         uuid=nvml.ask("nvmlDeviceGetUUID", handle) or "",
-        memory_total=int(memory.total) if memory else 0,
-        memory_used=int(memory.used) if memory else 0,
         pids=tuple(int(process.pid) for process in processes),
         ecc_uncorrected=_ecc_uncorrected(nvml, handle),
         throttle_reasons=tuple(name for bit, name in _THROTTLE_REASONS.items() if reasons & bit),
