@@ -17,9 +17,9 @@ _FIX_DECISION = (
     "decision = torch.tensor(float(condition))    # this rank's\ndist.broadcast(decision, src=0)\n"
     "if decision.item():\n    ...    # the collective"
 )
-_NEEDS_ALL = (
-    "A collective needs every rank of its group: those that came wait until the timeout, or are matched with a "
-    "different collective of the others."
+_WHY = (
+    "Whether a rank comes to it is decided by {}: {}. A collective needs every rank of its group: those that came wait "
+    "until the timeout, or are matched with a different collective of the others."
 )
 _FIX_CALL = "call it on every rank, outside the condition on the rank\nif rank == 0:\n    ...    # no collectives here"
 
@@ -70,11 +70,9 @@ class CollectiveOnSomeRanks(HangCheck):
         is_decided, decision = _decided(cause.where)
         return self.fail(
             f"only {ranks} called {cause.call}{instead}",
-            why=f"Whether a rank comes to it is decided by {decision.text}: {decision.because}. {_NEEDS_ALL}"
-            if decision
-            else None,
             fix=_FIX_FORWARD if cause.of_forward else _FIX_DECISION if is_decided else _FIX_CALL,
             evidence=(*leads, *(decision.evidence if decision else ()), *cause.states),
+            **({"why": _WHY.format(decision.text, decision.because)} if decision else {}),
         )
 
     @reports(LeftCallOut)
