@@ -1,5 +1,7 @@
 """Frameworks that wrap models, for advice in their own words."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -10,7 +12,7 @@ class Framework(str, Enum):
 
     modules: tuple[str, ...]
 
-    def __new__(cls, name: str, *modules: str) -> "Framework":
+    def __new__(cls, name: str, *modules: str) -> Framework:
         """A member whose value is the name."""
         framework = str.__new__(cls, name)
         framework._value_, framework.modules = name, modules

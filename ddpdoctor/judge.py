@@ -1,5 +1,7 @@
 """Runs checks over facts and puts what they say into the vocabulary of the report."""
 
+from __future__ import annotations
+
 import re
 import sys
 import time
@@ -83,11 +85,11 @@ class Verdict:
         """Whether what the check finds there is a cause, or more of it than how ranks ended."""
         return self.source not in self.check.names_no_cause_in
 
-    def with_each(self, change: Callable[[Finding], Finding]) -> "Verdict":
+    def with_each(self, change: Callable[[Finding], Finding]) -> Verdict:
         """The verdict with each of its findings changed."""
         return replace(self, findings=tuple(map(change, self.findings)))
 
-    def without(self, dropped: Iterable[Finding], cause: str) -> "Verdict":
+    def without(self, dropped: Iterable[Finding], cause: str) -> Verdict:
         """The verdict less these findings, which a finding with the code ``cause`` explains."""
         gone = {id(finding) for finding in dropped}
         left = tuple(finding for finding in self.findings if id(finding) not in gone)

@@ -1,5 +1,7 @@
 """What is to be launched: read by host checks, obeyed by the launchers."""
 
+from __future__ import annotations
+
 import tempfile
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -88,7 +90,7 @@ class Launch:
         return {**asdict(self), "explicit": sorted(self.explicit)}
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> "Launch":
+    def from_json(cls, values: dict[str, Any]) -> Launch:
         """The launch that :meth:`to_json` wrote."""
         rendezvous = tuple((str(name), str(value)) for name, value in values.get("rendezvous", ()))
         imagined = values.get("imagined")

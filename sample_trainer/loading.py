@@ -4,6 +4,8 @@ The k-th batches of all ranks together are one batch of a single process. What b
 evenly is agreed upon in windows.py.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -17,7 +19,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 Batch = tuple[Tensor, Tensor]
 
 
-def create_distributed_dataloader(dataset: Text, data: Data, *, train: bool, seed: int = 0) -> "Loader":
+def create_distributed_dataloader(dataset: Text, data: Data, *, train: bool, seed: int = 0) -> Loader:
     """This rank's share of a dataset, as batches.
 
     For training, shuffled anew in each epoch. For evaluation, in order, and every sample exactly once over all
@@ -30,7 +32,7 @@ def create_distributed_dataloader(dataset: Text, data: Data, *, train: bool, see
 class Loader:
     """A DataLoader that can begin in the middle of an epoch."""
 
-    def __init__(self, dataset: Text, sampler: "Share", data: Data, seed: int) -> None:
+    def __init__(self, dataset: Text, sampler: Share, data: Data, seed: int) -> None:
         self._sampler, self._seed = sampler, seed
         # Of its own: each iterator draws the seed of its workers, and that must not change what the model draws.
         self._generator = torch.Generator()

@@ -9,6 +9,8 @@
 Rank 0 alone writes the first two: what it writes is the same on every rank, since it was averaged over them.
 """
 
+from __future__ import annotations
+
 import datetime
 import json
 import sys
@@ -78,7 +80,7 @@ class RunFolder:
             "command": sys.argv,
         }
 
-    def __enter__(self) -> "RunFolder":
+    def __enter__(self) -> RunFolder:
         on_rank_0(self._begin, "the run folder cannot be written")
         return self
 

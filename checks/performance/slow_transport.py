@@ -82,7 +82,7 @@ class SlowTransport(Check):
             return self._launch(launches, table)
         rank = _slow_rank(received, senders, FLOOR.get(ranks.backend, max(FLOOR.values())))
         if rank is not None:
-            return self._rank(rank, received, table)
+            return self._rank(rank, received, ranks.backend, table)
         op = _slow_collective(seconds, FLOOR_FULL_SIZE.get(ranks.backend, max(FLOOR_FULL_SIZE.values())))
         if op is not None:
             return self._collective(op, seconds, ranks, table)
@@ -169,7 +169,9 @@ class SlowTransport(Check):
             ],
         )
 
-    def _rank(self, rank: int, received: Mapping[int, float], table: tuple[Evidence, ...]) -> Finding:
+    def _rank(
+        self, rank: int, received: Mapping[int, float], backend: str, table: tuple[Evidence, ...]
+    ) -> Finding:
         slow, usual = duration(max(received.values())), duration(_typical(received))
         links = by_state(received, lambda s: f"the data of its neighbour took {duration(s)}")
         return self.warn(

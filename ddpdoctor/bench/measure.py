@@ -11,6 +11,8 @@ beginning of reduce_scatter. Each call is waited for before the next, so a small
 # mypy: allow-untyped-calls
 # (torch leaves Tensor.backward untyped)
 
+from __future__ import annotations
+
 import contextlib
 import time
 from collections.abc import Callable, Iterator
@@ -99,7 +101,7 @@ class Timer:
         while True:
             yield from loader
 
-    def _block_size(self, stepper: "_Stepper", kinds: int) -> tuple[int, int]:
+    def _block_size(self, stepper: _Stepper, kinds: int) -> tuple[int, int]:
         """Steps of a block, and blocks, the same on every rank: what rank 0 needs for the time it has."""
         began = time.perf_counter()
         for _ in range(WARM_UP):

@@ -1,6 +1,8 @@
 """What the ranks measured, put together: medians with their spread, speed-ups, shares, bandwidths; and what limits the
 scaling. Pure."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import fmean, median, quantiles
@@ -24,7 +26,7 @@ class Spread:
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
+    def of(cls, values: Sequence[float]) -> Spread:
         """Of at least two values."""
         low, middle, high = quantiles(values, n=4, method="inclusive")
         return cls(middle, low, high)

@@ -5,6 +5,8 @@ The form of the tree is that of LLNL's Stack Trace Analysis Tool (Arnold et al.,
 same place share a branch, so the odd one out is seen at once.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,7 +190,7 @@ class Node:
     """A frame, the ranks whose stacks pass through it, and the frames called from it."""
 
     ranks: list[int] = field(default_factory=list)
-    calls: "dict[Frame, Node]" = field(default_factory=dict)
+    calls: dict[Frame, Node] = field(default_factory=dict)
     ends: list[int] = field(default_factory=list)
     """The ranks whose innermost frame this is."""
 

@@ -9,7 +9,7 @@ from ddpdoctor.bench.results import Results
 from ddpdoctor.bench.setting import HEADS, Setting, default_setting
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.launch_from_options import ranks_on
-from ddpdoctor.cli.options import BenchOptions, TableFormat
+from ddpdoctor.cli.options import BenchFormat, BenchOptions
 from ddpdoctor.cli.report_output import open_output, write_text
 from ddpdoctor.cli.temporary import temporary_folder
 from ddpdoctor.host import Host
@@ -39,13 +39,13 @@ def run_bench(options: BenchOptions) -> int:
     return 0
 
 
-def _text(results: Results, format: TableFormat) -> str:
+def _text(results: Results, format: BenchFormat) -> str:
     match format:
-        case TableFormat.TABLE:
+        case BenchFormat.TABLE:
             return to_text(results)
-        case TableFormat.JSON:
+        case BenchFormat.JSON:
             return json.dumps(to_json(results), indent=2) + "\n"
-        case TableFormat.HTML:
+        case BenchFormat.HTML:
             from ddpdoctor.bench.figures import sections
             from ddpdoctor.report.html import sections_page
 

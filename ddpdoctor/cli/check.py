@@ -53,7 +53,7 @@ def examined(request: Request, progress: Progress) -> Report:
 
 def _examine(request: Request, progress: Progress) -> Report:
     if request.options.no_run:
-        from ddpdoctor.cli.judging import examine_sources
+        from ddpdoctor.cli.source_judging import examine_sources
 
         return examine_sources(request)
     from ddpdoctor.cli.examination import examine  # with all that runs a job

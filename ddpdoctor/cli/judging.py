@@ -10,11 +10,9 @@ from typing import Any
 from ddpdoctor import registry
 from ddpdoctor.cli.page_sections import with_sections
 from ddpdoctor.cli.request import Request
-from ddpdoctor.cli.run_folder import RunFolder
 from ddpdoctor.judge import Verdict, compose, judge_further
 from ddpdoctor.judge import judge as judge_all
 from ddpdoctor.model import Finding, Report, Source
-from ddpdoctor.program import Program
 from ddpdoctor.text import listing, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.unreached.lines import UnreachedLines
@@ -147,32 +145,3 @@ def _ranks(text: str) -> list[int]:
         first, _, last = part.partition("-")
         ranks += range(int(first), int(last or first) + 1)
     return ranks
-
-
-class _SourceJudging(Judging):
-    """Of scripts by their source alone."""
-
-    def report(self) -> Report:
-        """Judge script after script."""
-        scripts = self.request.options.words or ()
-        self.run |= {"nproc": 0, "backend": None, "script": " ".join(scripts)}
-        self.notes.append("nothing was run: only what follows from the source is judged")
-        for script in scripts:
-            lines = UnreachedLines(Program.of(script))
-            self.judge_lines(lines)
-            self.unfinished = lines.too_many or self.unfinished
-        return self.compose()
-
-    def in_own_words(self, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        """The findings with fixes in the words of the scripts."""
-        if not findings:
-            return findings
-        from ddpdoctor.fix.propose import in_own_words
-
-        return in_own_words(findings, Trace(()), Path.cwd(), lambda _: True)
-
-
-def examine_sources(request: Request) -> Report:
-    """``check --no-run``: judge the scripts that are named by their source alone; nothing is run."""
-    with RunFolder(request) as folder:
-        return folder.keep(_SourceJudging(request, folder.path).report())

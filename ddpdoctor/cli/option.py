@@ -3,6 +3,8 @@
 The fields are those of the dataclasses of ``options.py`` and ``run_options.py``.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from dataclasses import dataclass, field
@@ -125,7 +127,7 @@ class NodeCount:
         return self.most - self.least
 
     @classmethod
-    def parse(cls, text: str) -> "NodeCount":
+    def parse(cls, text: str) -> NodeCount:
         """``3``, or as torchrun has it for an elastic job, ``2:3``.
 
         Raises:

@@ -38,8 +38,8 @@ class PageFormat(str, Enum):
     JSON = "json"
 
 
-class TableFormat(str, Enum):
-    """The formats of ``bench`` and ``runs``."""
+class BenchFormat(str, Enum):
+    """The formats of ``bench``."""
 
     TABLE = "table"
     JSON = "json"
@@ -353,6 +353,6 @@ class BenchOptions:
     layers: int | None = option.count(None, "Layers of the model. [default: 2; on GPUs, 8]")
     threads: int = option.count(1, "CPU threads per rank.")
     timeout: float = option.seconds(600.0, "Time limit.")
-    format: TableFormat = option.choice(TableFormat.TABLE, "Format of the results.")
+    format: BenchFormat = option.choice(BenchFormat.TABLE, "Format of the results.")
     output: str | None = option.output()
     quiet: bool = option.quiet()

@@ -1,5 +1,7 @@
 """The folder of a run: what its processes write, and what helps to find out why."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
@@ -53,7 +55,7 @@ class RunFolder:
             report, run={**report.run, "folder": str(self.path), "folder_bytes": size_of(self.path)}
         )
 
-    def __enter__(self) -> "RunFolder":
+    def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(self, *_: object) -> None:

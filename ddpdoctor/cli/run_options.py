@@ -7,7 +7,14 @@ from enum import Enum
 from typing import Any
 
 from ddpdoctor.cli import option
-from ddpdoctor.cli.options import TableFormat
+
+
+class RunFormat(str, Enum):
+    """The formats of ``runs``."""
+
+    TABLE = "table"
+    JSON = "json"
+    HTML = "html"
 
 
 class Picture(str, Enum):
@@ -36,7 +43,7 @@ class RunsOptions:
 class ListOptions(RunsOptions):
     """List the runs, oldest first."""
 
-    format: TableFormat = option.choice(TableFormat.TABLE, "Format of the output.")
+    format: RunFormat = option.choice(RunFormat.TABLE, "Format of the output.")
     output: str | None = option.output()
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ddpdoctor.cli.errors import UsageError
-from ddpdoctor.cli.options import TableFormat
 from ddpdoctor.cli.report_output import open_output, verify_picture, write_out, write_text, writing
 from ddpdoctor.cli.run_options import (
     LATEST,
@@ -13,6 +12,7 @@ from ddpdoctor.cli.run_options import (
     ListOptions,
     Picture,
     PlotOptions,
+    RunFormat,
     RunsOptions,
     ShowOptions,
 )
@@ -85,10 +85,10 @@ def _write(
         extra: what JSON says beside the summary, for each run.
     """
     match options.format:
-        case TableFormat.JSON:
+        case RunFormat.JSON:
             pairs = zip(summaries, extra or [{}] * len(summaries), strict=True)
             text = json.dumps([{**summary.to_json(), **more} for summary, more in pairs], indent=2) + "\n"
-        case TableFormat.HTML:
+        case RunFormat.HTML:
             from ddpdoctor.report.html import sections_page
 
             names = ", ".join(run.name for run in runs[:8])

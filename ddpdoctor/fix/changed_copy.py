@@ -1,6 +1,8 @@
 """The user's files with patches: in a copy of the folders, with links to everything else, or written in place, each
 replaced as a whole or not at all."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil
@@ -40,7 +42,7 @@ class ChangedCopy:
     since: float
     changed: Mapping[Path, bytes]
 
-    def __enter__(self) -> "ChangedCopy":
+    def __enter__(self) -> ChangedCopy:
         self.root = Path(tempfile.mkdtemp(prefix="ddpdoctor-fix-"))
         self._entries = 0
         try:

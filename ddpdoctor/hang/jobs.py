@@ -34,6 +34,7 @@ class Job:
     command: tuple[str, ...] = ()
     age: float = 0.0
     """Seconds since the first of them started."""
+    user: str = ""
 
     @property
     def records(self) -> Path | None:
@@ -169,6 +170,7 @@ def _job(ranks: Sequence[Process]) -> Job:
         first.environ,
         first.command,
         max(rank.age for rank in ordered),
+        first.user,
     )
 
 
@@ -189,6 +191,7 @@ def _without_variables(given: Process, processes: Sequence[Process]) -> Job:
         ranks[0].environ,
         (launcher if launcher in python else ranks[0]).command,
         max(rank.age for rank in ranks),
+        given.user,
     )
 
 

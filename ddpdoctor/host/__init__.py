@@ -1,5 +1,7 @@
 """Facts of this machine, each read once, without torch."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from copy import copy
 from functools import cached_property
@@ -21,7 +23,7 @@ class Host:
         self.launch = launch
         self.system = system or System()
 
-    def with_launch(self, launch: Launch) -> "Host":
+    def with_launch(self, launch: Launch) -> Host:
         """The same host, whose facts already read stay read, for another launch."""
         other = copy(self)
         other.launch = launch

@@ -1,5 +1,7 @@
 """What processes do between two looks at them, as Linux shows it in /proc: whether each works, waits or sleeps."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -55,7 +57,7 @@ class Snapshot:
     """Bytes that it has read and written."""
     call: SystemCall = field(default_factory=SystemCall)
 
-    def of(self, thread: int) -> "Snapshot":
+    def of(self, thread: int) -> Snapshot:
         """The same as if this thread were the main one, whose call is not known."""
         return replace(self, main=thread, call=SystemCall()) if thread in self.threads else self
 
@@ -137,7 +139,7 @@ class Activity:
             return Doing.DISK
         return Doing.SLEEPS if before.call.sleeps else Doing.WAITS
 
-    def beside_main(self) -> "Activity":
+    def beside_main(self) -> Activity:
         """What its other threads did, where the main one does nothing but look for something."""
         return replace(self, before=_beside_main(self.before), after=_beside_main(self.after))
 

@@ -1,5 +1,7 @@
 """How NCCL reads its settings: variables, its configuration files, and its lists of names."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +57,7 @@ class NameList:
     exclude: bool = False
 
     @classmethod
-    def parse(cls, text: str) -> "NameList":
+    def parse(cls, text: str) -> NameList:
         """``^`` excludes and ``=`` asks for whole names; both stand only at the beginning, for the whole list."""
         exclude = text.startswith("^")
         text = text.removeprefix("^")

@@ -45,6 +45,8 @@ class Gpu:
     index: int
     name: str = ""
     uuid: str = ""
+    memory_total: int = 0
+    memory_used: int = 0
     pids: tuple[int, ...] = ()
     ecc_uncorrected: int | None = None
     throttle_reasons: tuple[str, ...] = ()
@@ -148,7 +150,7 @@ def _read(nvml: _Nvml) -> Gpus:
 
 
 def _gpu(nvml: _Nvml, index: int, handle: Any) -> Gpu:
-    _, lost = nvml.ask_or_lost("nvmlDeviceGetMemoryInfo", handle)
+    memory, lost = nvml.ask_or_lost("nvmlDeviceGetMemoryInfo", handle)
     pci = nvml.ask("nvmlDeviceGetPciInfo", handle)
     reasons = (
         nvml.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
@@ -160,6 +162,8 @@ def _gpu(nvml: _Nvml, index: int, handle: Any) -> Gpu:
         index,
         name=nvml.ask("nvmlDeviceGetName", handle) or "",
         uuid=nvml.ask("nvmlDeviceGetUUID", handle) or "",
+        memory_total=int(memory.total) if memory else 0,
+        memory_used=int(memory.used) if memory else 0,
         pids=tuple(int(process.pid) for process in processes),
         ecc_uncorrected=_ecc_uncorrected(nvml, handle),
         throttle_reasons=tuple(name for bit, name in _THROTTLE_REASONS.items() if reasons & bit),

@@ -10,6 +10,7 @@ import importlib.util
 import os
 import random
 import resource
+import shutil
 import socket
 import tempfile
 import threading
@@ -250,6 +251,9 @@ class System:
                 continue
         return tuple(processes)
 
+    def pid(self) -> int:
+        return os.getpid()
+
     def cpus(self) -> tuple[int, int]:
         """The CPUs of this machine, and those that this process may run on."""
         return os.cpu_count() or 1, len(os.sched_getaffinity(0))
@@ -260,6 +264,10 @@ class System:
 
         memory = psutil.virtual_memory()
         return int(memory.total), int(memory.available)
+
+    def which(self, program: str) -> str | None:
+        """The path of a program that PATH finds."""
+        return shutil.which(program)
 
     def installed(self, distribution: str) -> str | None:
         """The version of an installed distribution; None where it is not installed."""

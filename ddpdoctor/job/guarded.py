@@ -1,5 +1,7 @@
 """Starts a command under the guard, so that whatever becomes of us, nothing of it survives."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import json
@@ -93,7 +95,7 @@ class Running:
         words = ["--run-id", self._run_id, "--grace", "0", "--", sys.executable, "-I", "-c", ""]
         subprocess.run([sys.executable, "-I", str(GUARD), *words], stdin=subprocess.DEVNULL, check=False)
 
-    def __enter__(self) -> "Running":
+    def __enter__(self) -> Running:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from threading import Lock
 from typing import Any
 
 from ddpdoctor.host.known_variables import whole_number
@@ -58,6 +59,7 @@ class Nodes:
     status: dict[str, Any] = field(default_factory=dict)
     _gone: dict[int, str] = field(default_factory=dict)
     """The nodes that were lost, and why."""
+    _lock: Lock = field(default_factory=Lock)
 
     @property
     def leads(self) -> bool:

@@ -4,6 +4,8 @@ The use-def chains of beniget, for attributes (``self.loss``) and elements by co
 and with calls that may change what they are given (``dist.all_reduce(loss)``) as definitions.
 """
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
@@ -39,7 +41,7 @@ class Definition:
     """What is assigned, iterated or added; the call where it is given to one."""
     path: tuple[int, ...] = ()
     """The positions at which it is taken out of a tuple."""
-    before: set["Definition"] = field(default_factory=set)
+    before: set[Definition] = field(default_factory=set)
     """The definitions that it changes."""
 
 

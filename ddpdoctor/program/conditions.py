@@ -1,5 +1,7 @@
 """What has to be so for a line to be reached."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ class Condition:
             return []
         return statement.orelse if self.holds else statement.body
 
-    def needs(self) -> Iterator["Condition"]:
+    def needs(self) -> Iterator[Condition]:
         """The parts that each have to be so, where it is a conjunction."""
         node, holds = self.test.node, self.holds
         while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):

@@ -25,7 +25,7 @@ from ddpdoctor.program.files import (
 )
 from ddpdoctor.program.index import Entity, Leaf, Made, Point, answered_once
 from ddpdoctor.program.known import Origin
-from ddpdoctor.program.objects import Objects
+from ddpdoctor.program.rank_numbers import RankNumbers
 from ddpdoctor.recorder import launchers
 
 _ONE_OF = (ast.Tuple, ast.List, ast.Set)
@@ -33,7 +33,7 @@ _NO_RANK = {("NotEq", "-1"), ("Eq", "-1"), ("Gt", "-1"), ("GtE", "0"), ("Lt", "0
 """Comparisons that come out alike for all ranks."""
 
 
-class Values(Objects):
+class Values(RankNumbers):
     """The edges of the graph of one program."""
 
     def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
@@ -145,8 +145,7 @@ class Values(Objects):
         made = Made()
         for end in self.ends(point.at(iterated)):
             node = end.node
-            called = self.called(end) if isinstance(node, ast.Call) else ()
-            names = {it for it in called if isinstance(it, str)}
+            names = self._library_names(end, node) if isinstance(node, ast.Call) else set()
             if names & known.LOADERS:
                 made.leaves.append(Leaf(Origin.OWN_DATA, next(iter(names & known.LOADERS))))
             elif "builtins.enumerate" in names and isinstance(node, ast.Call) and node.args:
@@ -172,6 +171,9 @@ class Values(Objects):
             case ast.Call(func=ast.Attribute(attr="items", value=held)):
                 return any(key is not None for key, _ in self.contents(items.at(held)))
         return False
+
+    def _library_names(self, point: Point, call: ast.Call) -> set[str]:
+        return {it for it in self.called(point) if isinstance(it, str)}
 
     def _computed(self, point: Point, node: ast.AST) -> Made:
         if node in self.rank_ends():

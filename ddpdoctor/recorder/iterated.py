@@ -87,6 +87,7 @@ class OpenPass:
         """Batches that the loop took."""
         self.rows = 0
         """Samples that were looked at one by one."""
+        self.wait = 0.0
         self.driver = HAND
         self.steps = self.backwards = 0
         """Training steps and backwards of the whole run when it began."""

@@ -268,6 +268,7 @@ class Passes:
                 self._look_what_for(other)
         now.given, now.until, now.tested = self.session.steps, None, False
         now.given_at, now.given_backwards = time.monotonic(), self.session.backwards
+        now.wait += waited
         self.session.waited += waited
         if idle is not None:
             self.draws.training.spend("data", waited, idle)
@@ -347,7 +348,7 @@ class Passes:
         if learnt:
             event.indices, event.batches = self._store(now), now.asked
         event.end, event.ended = time.monotonic() if when is None else when, how
-        event.taken = now.taken
+        event.taken, event.wait = now.taken, round(now.wait, 6)
         ended = self.session.steps if steps is None else steps
         rest = (ended if now.until is None else now.until) - now.given if now.taken else 0
         event.steps = now.trained + max(0, rest)

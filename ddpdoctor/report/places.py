@@ -1,5 +1,7 @@
 """How the files of a report are named for a person."""
 
+from __future__ import annotations
+
 import os
 import shlex
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ class Places:
     """The script's folder, where the script is named by an absolute path."""
 
     @classmethod
-    def of(cls, report: Report) -> "Places":
+    def of(cls, report: Report) -> Places:
         """Those of a report."""
         return cls(script=_folder_of_script(str(report.run.get("script") or "")))
 

@@ -3,6 +3,8 @@
 Code scanning refuses a file with a result that has no place in the repository, so each has one.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import shlex
@@ -90,7 +92,7 @@ def _invocation(report: Report, codes: list[str]) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, values: dict[str, Any], codes: list[str], places: "_Places") -> dict[str, Any]:
+def _result(finding: Finding, values: dict[str, Any], codes: list[str], places: _Places) -> dict[str, Any]:
     return {
         "ruleId": finding.code,
         "ruleIndex": codes.index(finding.code),

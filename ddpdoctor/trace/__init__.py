@@ -1,5 +1,7 @@
 """The trace of a training run, as ``examine_run`` gets it: what each rank left behind. Plain data, no torch."""
 
+from __future__ import annotations
+
 import math
 import re
 import signal
@@ -170,7 +172,7 @@ class Trace:
     """Processes in the control groups of the job that the kernel killed because there was no memory left."""
     written: WouldWrite | None = None
     """What the run would have written; None where its files were its own matter."""
-    before: "tuple[Trace, ...]" = ()
+    before: tuple[Trace, ...] = ()
     """The jobs that the launch line ran before this one, in their order."""
 
     @property
@@ -279,7 +281,7 @@ class Trace:
         """The recordings without what ranks trained by themselves; most checks of a run ask for them."""
         return without_own_training(self.recordings())
 
-    def once(self, question: "Callable[[Trace], _Answer]") -> _Answer:
+    def once(self, question: Callable[[Trace], _Answer]) -> _Answer:
         """What a function says of this run, which is computed the first time: several checks ask the same."""
         answers = self.__dict__.setdefault("_answers", {})
         if question not in answers:

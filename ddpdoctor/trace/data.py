@@ -135,6 +135,8 @@ class Pass:
     """``exhausted``: to its end; ``left``: the loop was left; ``shortened``: by fast-forward; ``open``: never."""
     training: bool = False
     """Whether an optimizer stepped inside it."""
+    steps: int = 0
+    """Training steps that ended inside it, as long as steps are counted."""
     evaluation: bool = False
     """Whether forwards without autograd or in eval mode, or of an unwrapped copy, an average of the weights for
     instance, happened inside it, and no optimizer step."""
@@ -144,6 +146,8 @@ class Pass:
     """Digests of its first samples one by one, in the order in which they were drawn, where batches stack them."""
     length: int | None = None
     """How many samples its largest batch has, of the first ones, as their first tensor tells."""
+    wait: float = 0.0
+    """Seconds spent waiting for batches."""
     workers: tuple[Worker, ...] = ()
     draws: tuple[Mapping[str, Draws], ...] = ()
     """What loading drew from the global random streams, by batch, of the first that the main process loaded."""
@@ -197,10 +201,12 @@ def passes_of(
             drawn=iteration.taken if iteration.end is not None or not drawn else drawn[-1].number,
             ended=iteration.ended,
             training=training,
+            steps=iteration.steps,
             evaluation=evaluation,
             content=tuple(batch.content or "" for batch in digested),
             samples=tuple(sample for batch in digested for sample in batch.samples),
             length=max((batch.length for batch in digested if batch.length is not None), default=None),
+            wait=iteration.wait,
             workers=tuple(workers[pid] for pid in pids.get(iteration.id, ()) if pid in workers),
             draws=tuple(batch.drew for batch in digested if batch.drew is not None),
         )

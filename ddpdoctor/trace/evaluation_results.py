@@ -1,5 +1,7 @@
 """Whether a value is a result of an evaluation: followed from where the model is called to where the value is used."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +37,7 @@ class EvaluationResults:
         exchanges: Sequence[Collective],
         loop: Where | None = None,
         loader: int = -1,
-    ) -> "EvaluationResults":
+    ) -> EvaluationResults:
         """Of an evaluation in which all ranks took part.
 
         Args:

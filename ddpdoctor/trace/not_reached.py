@@ -1,5 +1,7 @@
 """What a run says nothing of: calls and decisions of the script at lines to which no rank came."""
 
+from __future__ import annotations
+
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -40,7 +42,7 @@ def not_reached(recordings: Mapping[int, Recording]) -> list[Unreached] | None:
     return list(search.found())[:_MOST] if search else None
 
 
-def _search(recordings: Mapping[int, Recording]) -> "_Search | None":
+def _search(recordings: Mapping[int, Recording]) -> _Search | None:
     job = JobLines.of(recordings)
     if job is None or not all(map(_is_complete, recordings.values())):
         return None

@@ -1,6 +1,8 @@
 """Reads the folder into which the processes of a run recorded themselves, and tells which belong together: those of the
 last attempt of a job, and those of each job of a launch line."""
 
+from __future__ import annotations
+
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping
@@ -214,7 +216,7 @@ class _ProcessRecord:
     """The records of its workers."""
 
     @classmethod
-    def of(cls, file: Path, until: float) -> "_ProcessRecord | None":
+    def of(cls, file: Path, until: float) -> _ProcessRecord | None:
         """Read a file; None where it is no record that this version can read."""
         record = Record(lines_of(file), until, file)
         start = next(iter(record.events(Start)), None)

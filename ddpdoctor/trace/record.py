@@ -1,5 +1,7 @@
 """The record of one process: its events by kind, as checks and views ask for them, and long lists of integers."""
 
+from __future__ import annotations
+
 import math
 from array import array
 from collections import defaultdict
@@ -63,7 +65,7 @@ class Record:
             )
 
     @classmethod
-    def made(cls, *events: Event) -> "Record":
+    def made(cls, *events: Event) -> Record:
         """One that holds these events, without a file."""
         record = cls()
         for position, event in enumerate(events):

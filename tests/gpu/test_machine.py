@@ -14,6 +14,7 @@ from tests.support.command import ddpdoctor
 pytestmark = on_gpu
 
 QUERY = "index,name,uuid,memory.total,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total"
+MIB = 1 << 20
 SHARED = HERE / "shared" / "balanced.py"
 
 
@@ -47,9 +48,10 @@ def test_the_gpus_are_those_of_nvidia_smi(tmp_path):
     rows = list(csv.reader(asked.splitlines(), skipinitialspace=True))
     gpus = read_gpus()
     assert len(rows) == len(gpus.devices)
-    for (index, name, uuid, _, driver, bus, ecc), gpu in zip(rows, gpus.devices, strict=True):
+    for (index, name, uuid, memory, driver, bus, ecc), gpu in zip(rows, gpus.devices, strict=True):
         assert (name in shown.out, driver in shown.out) == (True, True)
         assert (int(index), name, uuid, driver) == (gpu.index, gpu.name, gpu.uuid, gpus.driver)
+        assert abs(gpu.memory_total / MIB - int(memory)) <= 1
         assert int(bus.replace(":", "").replace(".", ""), 16) == int(
             gpu.pci_bus_id.replace(":", "").replace(".", ""), 16
         )

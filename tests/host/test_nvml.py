@@ -89,6 +89,8 @@ def test_every_fact_is_read(fake):
         0,
         name="name of gpu0",
         uuid="GPU-gpu0",
+        memory_total=100,
+        memory_used=7,
         pids=(42,),
         ecc_uncorrected=5,
         throttle_reasons=("SwPowerCap", "HwThermalSlowdown"),

@@ -27,15 +27,16 @@ class RecordedSystem(System):
 
     Keys: environ, files (path to text), folders (path to names), hostname, resolve (name to addresses),
     interfaces, rlimits, sizes (path to bytes), disks (path to Disk fields), write_errors (folder to errno name),
-    working_directory, bound (ports taken), listeners, processes, cpus, memory, installed, packages, gpus, kernel_log.
+    working_directory, bound (ports taken), listeners, processes, pid, cpus, memory, programs (name to path),
+    installed, packages, gpus, kernel_log.
     """
 
     def __init__(self, recording: Mapping[str, Any]) -> None:
         self.recording = dict(recording)
 
     read_text, file_size = _of("files"), _of("sizes", 0)
-    package_folder = _of("packages")
-    hostname, kernel_log = _said("hostname", "node1"), _said("kernel_log", "")
+    which, package_folder = _of("programs"), _of("packages")
+    hostname, kernel_log, pid = _said("hostname", "node1"), _said("kernel_log", ""), _said("pid", 1000)
     cpus, memory = _said("cpus", (64, 64)), _said("memory", (256 * 2**30, 200 * 2**30))
 
     def _get(self, key: str, default: Any) -> Any:

@@ -116,6 +116,8 @@ class LoaderPass(Event):
     """How many the whole iteration has on this rank."""
     taken: int = 0
     """Batches that the loop took."""
+    wait: float = 0.0
+    """Seconds spent waiting for batches."""
     steps: int = 0
     """Training steps inside it."""
     tests: bool = False

@@ -121,7 +121,7 @@ def _note_loss(training: Training, args: Args, kwargs: Kwargs) -> None:
 
 def _tell(training: Training, begun: dict[str, Any], seconds: float, error: BaseException | None) -> None:
     wrappers = training.living()
-    issued = _issued(training, begun["numbers"])
+    issued = _issued(training, begun["numbers"], wrappers)
     before = begun["grads"]
     touched = {index for index, now in _gradients(wrappers).items() if now != before.get(index)}
     reduced = [
@@ -153,7 +153,9 @@ def _numbers(training: Training, wrappers: list[tuple[Wrapper, Any]]) -> dict[in
     return {key: (group, number) for key, (group, number) in read.items() if number is not None}
 
 
-def _issued(training: Training, before: dict[int, tuple[Any, int]]) -> dict[int, int]:
+def _issued(
+    training: Training, before: dict[int, tuple[Any, int]], wrappers: list[tuple[Wrapper, Any]]
+) -> dict[int, int]:
     """What each group counted since then beside the script's own collectives.
 
     A group is left out whose number never moves, though wrappers broadcast and reduced: then what the reducer

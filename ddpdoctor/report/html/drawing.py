@@ -1,5 +1,7 @@
 """What ``figures.html`` needs to know of a figure: places, in thousandths of the room that there is, and words."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -121,7 +123,7 @@ def round_values(low: float, high: float, most: int = 6) -> list[float]:
 class Line:
     """A line of a chart: its course where it has one, and its points where they are few."""
 
-    def __init__(self, series: Series, colour: str, chart: "Chart") -> None:
+    def __init__(self, series: Series, colour: str, chart: Chart) -> None:
         self.name, self.colour = series.name, colour
         known = chart.drawn(series.points)
         at = [f"{1000 * chart.x(x):.4g} {1000 * chart.y(y):.4g}" for x, y in known]
