@@ -77,11 +77,10 @@ class GradientsNotAveraged(Check):
             for gradients in grouped(multiples(group, wrapped=True), lambda multiple: multiple.first.wrapper)
             if (times := _by_ranks(gradients, group_size(group)))
         ]
-        early = [
-            [(update, calls) for update in updates(group) if (calls := _not_waited_for(group, update))]
-            for group in groups
-        ]
-        findings += [self._too_early(*met[0]) for met in early if met]
+        for group in groups:
+            steps = ((update, _not_waited_for(group, update)) for update in updates(group))
+            if first := next((step for step in steps if step[1]), None):
+                findings.append(self._too_early(*first))
         if not findings:
             raise NotMeasured(
                 "no communication hook was seen that changes the mean of the ranks' gradients, and no step before "

@@ -16,7 +16,19 @@ from .events.process import Device, Note, Start
 from .events.schema import SCHEMA, Event, encode
 from .launchers import LAUNCHER_VARIABLES
 from .options import RecorderOptions
-from .patch import Make, Replaced, guarded, hide_from_compiler, hide_package, nothing, on_fault, unwarned
+from .patch import (
+    IN_FULL,
+    Args,
+    Kwargs,
+    Make,
+    Replaced,
+    guarded,
+    hide_from_compiler,
+    hide_package,
+    nothing,
+    on_fault,
+    unwarned,
+)
 from .sites import Sites
 from .where import Site
 from .writer import Writer
@@ -150,6 +162,10 @@ class Session:
     def here(self, handed_on: Sequence[object] = ()) -> Site | None:
         """The user's line that led to the caller, past functions that only hand on these values."""
         return self.sites.here(handed_on)
+
+    def unless_detailed(self, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        """The brief way of a patch that looks only in steps that are told in full."""
+        return IN_FULL if self.detailed else original(*args, **kwargs)
 
     def note(self, topic: str, text: str) -> None:
         """Tell the report of something that the recorder could not do."""

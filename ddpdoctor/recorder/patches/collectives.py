@@ -288,16 +288,13 @@ def install(session: Session) -> None:
 
 def _watch_waits(collectives: _Collectives) -> None:
     """Watch what tells that a call has ended that the script began and did not wait for at once, in detailed steps."""
-    session, torch = collectives.session, collectives.torch
-
-    def briefly(original: Any, args: Args, kwargs: Kwargs) -> Any:
-        return IN_FULL if session.detailed else original(*args, **kwargs)
-
+    session, torch, briefly = collectives.session, collectives.torch, collectives.session.unless_detailed
     waits = watch(torch, collectives.begin_wait, lambda *_: collectives.training.waits.end(), briefly)
     session.patch(torch.distributed.Work, "wait", waits)
+    asks = watch(torch, collectives.waited, brief=briefly)
     for name in ("get_future", "is_completed", "synchronize", "block_current_stream"):
-        session.patch(torch.distributed.Work, name, watch(torch, collectives.waited, brief=briefly))
-    session.patch(torch.cuda, "synchronize", watch(torch, collectives.waited))
+        session.patch(torch.distributed.Work, name, asks)
+    session.patch(torch.cuda, "synchronize", asks)
 
 
 def _patch(

@@ -15,7 +15,7 @@ from ..digest import digests, few, named, unseen
 from ..events import training as events
 from ..events.updates import HookedGradient
 from ..keys import names_inside
-from ..patch import IN_FULL, Args, Kwargs, around, guarded, hide_from_compiler, watch
+from ..patch import Args, Kwargs, around, guarded, hide_from_compiler, watch
 from ..session import Session
 from ..training import Training, TrainingPart, Wrapper
 from .losses import factors_of_means
@@ -49,12 +49,9 @@ def install(session: Session) -> None:
     for name, change in (("__enter__", 1), ("__exit__", -1)):
         count = functools.partial(_count_join, training, change)
         session.patch(torch.distributed.algorithms.join.Join, name, watch(torch, count))
-
-    def briefly(original: Any, args: Args, kwargs: Kwargs) -> Any:
-        return IN_FULL if session.detailed else original(*args, **kwargs)
-
     # Of buffers, before a forward.
-    waits = watch(torch, lambda *_: training.waits.begin() or None, lambda *_: training.waits.end(), briefly)
+    begin_wait, end_wait = (lambda *_: training.waits.begin() or None), (lambda *_: training.waits.end())
+    waits = watch(torch, begin_wait, end_wait, session.unless_detailed)
     session.patch(wrapper, "_distributed_broadcast_coalesced", waits)
 
 
