@@ -15,7 +15,7 @@ from pathlib import Path
 import ddpdoctor
 from ddpdoctor.failures import VICTIM, Says, is_of_another_service, says
 from ddpdoctor.model import Where
-from ddpdoctor.recorder.where import is_in_package, package_of
+from ddpdoctor.recorder.where import installed_elsewhere, is_in_package, package_of
 from ddpdoctor.text import plural, ranks_phrase
 
 _FOREIGN = re.compile(
@@ -57,20 +57,22 @@ def where_of(frame: Frame) -> Where:
 
 def is_of_script(frame: Frame) -> bool:
     """Whether a frame is the script's own: not torch's, Python's, an installed package's or the recorder's."""
-    return not _FOREIGN.search(frame.file.replace("\\", "/"))
+    return not (_FOREIGN.search(frame.file.replace("\\", "/")) or installed_elsewhere(frame.file))
 
 
 def of_script(stack: Sequence[Frame]) -> list[int]:
     """The positions of the script's own frames in a stack with the outermost first.
 
-    Where there is none, those of the installed package that ``-m``, a command or ``torch.multiprocessing`` started.
+    Where there is none, those of the installed package that ``-m``, a command or ``torch.multiprocessing`` started, or
+    of one outside of Python's folders that was started by its path.
     """
     own_files = [number for number, frame in enumerate(stack) if is_of_script(frame)]
     if own_files:
         return own_files
     starts = [number for number, frame in enumerate(stack) if _STARTS_MAIN.search(frame.file)]
-    started = stack[starts[-1] + 1 :] if starts else ()
-    package = package_of(started[0].file) if started else ""
+    started = stack[starts[-1] + 1 :] if starts else stack
+    found = package_of if starts else installed_elsewhere
+    package = found(started[0].file) if started else ""
     return [number for number, frame in enumerate(stack) if is_in_package(frame.file, package)]
 
 

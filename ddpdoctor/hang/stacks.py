@@ -24,6 +24,7 @@ from ddpdoctor.files import written_at
 from ddpdoctor.hang.flight import tables
 from ddpdoctor.hang.flight.reading import rank_of
 from ddpdoctor.hang.flight.unpickle import Refused
+from ddpdoctor.recorder.where import installed_elsewhere
 from ddpdoctor.text import shorten
 
 PY_SPY_SECONDS = 10.0
@@ -34,8 +35,6 @@ _FUTURES, _THREADING = "/concurrent/futures/", "/threading.py"
 _INNERMOST = 4
 """Frames of the standard library between what a script calls to wait for threads and the lock behind it."""
 _LIBRARIES = re.compile(r"/lib/python3[.\d]*/(?!site-packages/(?!torch/))|^<")
-"""Python's own files and torch's: while they wait they look at the clock now and then, and count."""
-
 _INSTALLED = re.compile(r"/lib/python3[.\d]*/|^<")
 """Python's own files, and those of packages."""
 
@@ -103,9 +102,14 @@ def _try_one(pid: int, options: Sequence[str]) -> MainThread | StacksUnavailable
     thread = _scripts_thread(threads, pid)
     frames, number = _frames(thread), thread.get("os_thread_id") or pid
     working = [frames, *(thread.get("frames", ()) for thread in threads if _waits_for_threads(frames))]
-    of_script = (frame for each in working for frame in each if not _LIBRARIES.search(frame["filename"]))
+    of_script = (frame for each in working for frame in each if not _waits_in(frame["filename"]))
     values = str([(frame["line"], frame.get("locals")) for frame in of_script])
     return MainThread(_python(frames), values, 0 if number == pid else number, peer_of(frames))
+
+
+def _waits_in(file: str) -> bool:
+    """Whether it is Python's own or torch's: these look at the clock now and then while they wait, and count."""
+    return bool(_LIBRARIES.search(file)) or installed_elsewhere(file).endswith("/torch")
 
 
 def _waits_for_threads(frames: Sequence[Mapping[str, Any]]) -> bool:

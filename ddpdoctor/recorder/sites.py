@@ -3,19 +3,17 @@
 A script may be in an installed package itself: ``torchrun -m package.train``, or a command that pip made.
 """
 
-import glob
 import inspect
 import os
 import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from types import CodeType, FrameType, TracebackType
 from typing import Any
 
-from .where import Site, absolute, is_in_package, package_of
+from .where import Site, absolute, installed_elsewhere, is_in_package, package_of
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _FOREIGN_PARTS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -71,26 +69,6 @@ def _package_of_command(place: str) -> str | None:
     return package_of(os.path.abspath(origin)) if origin else None
 
 
-def _is_installed_elsewhere(place: str) -> bool:
-    """Whether a package that was installed into another folder, as by pip's --target, lists this file as its own.
-
-    The script's own package is the user's there, too.
-    """
-    script = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or "")
-    for entry in {os.path.abspath(entry) for entry in sys.path if isinstance(entry, str)}:
-        if not place.startswith(entry + os.sep):
-            continue
-        inside = place[len(entry) + 1 :]
-        if script.startswith(os.path.join(entry, inside.partition(os.sep)[0])):
-            return False
-        line = inside.replace(os.sep, "/") + ","
-        for record in glob.glob(os.path.join(glob.escape(entry), "*.dist-info", "RECORD")):
-            with suppress(OSError, UnicodeDecodeError), open(record, encoding="utf-8") as files:
-                if any(file.startswith(line) for file in files):
-                    return True
-    return False
-
-
 def _columns(code: CodeType, line: int, instruction: int) -> tuple[int, int] | None:
     """What the instruction is about on its line; None where Python does not know it, or where it spans lines."""
     if sys.version_info < (3, 11) or instruction < 0:
@@ -144,7 +122,10 @@ class Sites:
         if place.startswith(self._torch_and_here):
             return True
         if not any(part in place for part in _FOREIGN_PARTS):
-            return place.startswith(_PYTHON) or _is_installed_elsewhere(place)
+            elsewhere = installed_elsewhere(place)
+            # The script's own package is the user's there, too.
+            script = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or "")
+            return place.startswith(_PYTHON) or (bool(elsewhere) and not is_in_package(script, elsewhere))
         if self._script_package is None:
             self._script_package = _installed_script()
         package = self._script_package

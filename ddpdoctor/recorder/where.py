@@ -1,8 +1,11 @@
 """A place in the user's code."""
 
+import glob
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 
 _INSTALLED = re.compile(r"^.*/(?:(?:site|dist)-packages|lib/python3[.\d]+)/(?!.*/(?:site|dist)-packages/)")
 _PACKAGE = re.compile(r".*/(?:site|dist)-packages/(?!torch/)[^/]+")
@@ -14,7 +17,28 @@ def package_of(file: str) -> str:
     torch is the script of nobody, and so none of them.
     """
     package = _PACKAGE.match(file)
-    return package[0] if package else ""
+    place = package[0] if package else installed_elsewhere(file)
+    return "" if os.path.basename(place) == "torch" else place
+
+
+@cache
+def installed_elsewhere(file: str) -> str:
+    """The folder, or the module, of a library outside of Python's own folders that a file is in; empty for none.
+
+    It is one that pip's --target installed, which lists its files beside itself, or torch where it was built.
+    """
+    folder, inside = os.path.split(file)
+    while folder not in ("", os.path.dirname(folder)):
+        if os.path.basename(folder) == "torch" and os.path.isfile(os.path.join(folder, "version.py")):
+            return folder
+        line = inside.replace(os.sep, "/") + ","
+        for record in glob.glob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
+            with suppress(OSError, UnicodeDecodeError), open(record, encoding="utf-8") as files:
+                if any(listed.startswith(line) for listed in files):
+                    return os.path.join(folder, inside.partition(os.sep)[0])
+        folder, name = os.path.split(folder)
+        inside = os.path.join(name, inside)
+    return ""
 
 
 def is_in_package(file: str, package: str) -> bool:

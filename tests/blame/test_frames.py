@@ -86,3 +86,20 @@ def test_frames_of_libraries_are_counted():
 def test_a_traceback_without_a_frame_of_the_script_stays():
     text = 'Traceback (most recent call last):\n  File "/v/lib/python3.11/threading.py", line 9, in run\nValueError'
     assert fold_libraries(text) == text
+
+
+def test_torch_where_it_was_built_and_packages_of_a_folder_of_their_own_are_no_script(tmp_path):
+    (tmp_path / "built" / "torch" / "autograd").mkdir(parents=True)
+    (tmp_path / "built" / "torch" / "version.py").touch()
+    (tmp_path / "libs" / "acme-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "libs" / "acme-1.0.dist-info" / "RECORD").write_text("acme/engine.py,,\nacme/cli.py,,\n")
+    graph = Frame("backward", f"{tmp_path}/built/torch/autograd/graph.py", 9)
+    engine = Frame("fit", f"{tmp_path}/libs/acme/engine.py", 5)
+    script = Frame("main", f"{tmp_path}/libs/train.py", 3)
+    assert innermost_of_script((script, engine, graph)).line == 3
+    # Near: nothing but the package itself runs, by its path; and a folder of the script's that is named torch.
+    assert (
+        innermost_of_script((Frame("<module>", f"{tmp_path}/libs/acme/cli.py", 1), engine, graph)).line == 5
+    )
+    (tmp_path / "torch").mkdir()
+    assert is_of_script(Frame("f", f"{tmp_path}/torch/train.py", 1))
