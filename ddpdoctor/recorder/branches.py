@@ -4,6 +4,7 @@ From the code and not from the source: that may have changed since, and to parse
 """
 
 import dis
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -22,7 +23,7 @@ _LONGEST = 80
 """Characters of a text."""
 _LEAVES = ("RETURN_VALUE", "RETURN_CONST")
 _RAISES = ("RAISE_VARARGS", "RERAISE")
-_LOADS = ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_CLASSDEREF")
+_VARIABLE = re.compile(r"(?:LOAD|STORE)(?=_(?:FAST|NAME|GLOBAL|DEREF|CLASSDEREF|CLOSURE))")
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _TRANSPARENT = ("CACHE", "PRECALL", "COPY_FREE_VARS", "NOP", "PUSH_NULL", "TO_BOOL", "EXTENDED_ARG")
 
@@ -101,8 +102,8 @@ class _Reader:
             line, name = self._line(instruction), instruction.opname
             if line not in paths or name in _TRANSPARENT:
                 continue
-            if name.startswith(_LOADS):
-                held = [(it, ()) for it in _names(instruction.argval)]
+            if loaded := [variable for does, variable in variables_in(instruction) if does == "LOAD"]:
+                held = [(variable, ()) for variable in loaded if variable.isidentifier()]
             elif name.startswith(_ATTRIBUTES) and held:
                 variable, steps = held.pop()
                 held.append((variable, (*steps, (".", instruction.argval))))
@@ -124,9 +125,12 @@ def _decides(instruction: dis.Instruction) -> bool:
     return name == "FOR_ITER" or ("JUMP" in name and "IF" in name)
 
 
-def _names(argument: Any) -> list[str]:
-    names = argument if isinstance(argument, tuple) else (argument,)
-    return [name for name in names if isinstance(name, str) and name.isidentifier()]
+def variables_in(instruction: dis.Instruction) -> Iterator[tuple[str, str]]:
+    """``LOAD`` or ``STORE`` with each variable, in order: from Python 3.13 on one instruction may be about two."""
+    names = instruction.argval
+    return zip(
+        _VARIABLE.findall(instruction.opname), names if isinstance(names, tuple) else (names,), strict=False
+    )
 
 
 def _text(path: Path) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
+from .branches import variables_in
 from .digest import fingerprint
 from .events.data import Subset
 from .lengths import Lengths, is_plain
@@ -52,10 +53,9 @@ def ignores_index(dataset: Any) -> bool:
         return False
     index = code.co_varnames[1]
     for instruction in dis.get_instructions(code):
-        if instruction.opname.startswith(("LOAD", "STORE")):
-            names = instruction.argval if isinstance(instruction.argval, tuple) else (instruction.argval,)
-            if index in names:
-                return instruction.opname.startswith("STORE")
+        for does, variable in variables_in(instruction):
+            if variable == index:
+                return does == "STORE"
     return True
 
 
@@ -125,8 +125,8 @@ def _read_in(code: CodeType, owner: str) -> set[str] | None:
     names = set[str]()
     steps = [it for it in dis.get_instructions(code) if it.opname != "CACHE"]
     for step, after, later in zip(steps, [*steps[1:], None], [*steps[2:], None, None], strict=True):
-        loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
-        if not step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) or owner not in loaded:
+        loaded = [variable for does, variable in variables_in(step) if does == "LOAD"]
+        if owner not in loaded:
             continue
         if owner in code.co_cellvars and after is not None and after.opname == "BUILD_TUPLE":
             continue  # for a function inside, whose own code is read

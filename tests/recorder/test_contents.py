@@ -191,9 +191,27 @@ class Noise(list):
         return random.random()
 
 
+class InComprehension(list):
+    def __getitem__(self, index):
+        return [index + shift for shift in range(2)]
+
+
+class InFunction(list):
+    def __getitem__(self, index):
+        return max(self, key=lambda sample: sample == index)
+
+
 @pytest.mark.parametrize(
     ("kind", "ignored"),
-    [(Indexed, False), (Retrying, False), (list, False), (DrawsAnother, True), (Noise, True)],
+    [
+        (Indexed, False),
+        (Retrying, False),
+        (list, False),
+        (InComprehension, False),
+        (InFunction, False),
+        (DrawsAnother, True),
+        (Noise, True),
+    ],
 )
 def test_a_dataset_that_takes_samples_of_its_own_choice(kind, ignored):
     assert contents.ignores_index(kind()) is ignored
