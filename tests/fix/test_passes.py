@@ -6,10 +6,15 @@ from ddpdoctor.fix import CannotPatch
 from ddpdoctor.fix.case import Case, Project
 from ddpdoctor.fix.patches import patches
 from ddpdoctor.trace import Trace
-from tests.fix.cases import finding_at
+from tests.fix.cases import finding_at, patched
 from tests.fix.test_one_process import HEAD, added
 
 PASS = "for x in loader:  # here\n"
+
+
+IN_CLASS = "class Trainer:\n    def __init__(self, data):\n        self.sampler = DistributedSampler(data)\n"
+PASS_OF_CLASS = "            for x in self.loader:  # here\n"
+FIT = f"    def fit(self):\n        for epoch in range(3):\n{PASS_OF_CLASS}                step(x)\n"
 
 
 def indented(levels):
@@ -65,10 +70,30 @@ def test_the_loop_that_counts_epochs_tells_its_number(text, lines, tmp_path):
             "    for x in loader:  # here\n        step(x)\n",
             "loader.batch_sampler.set_epoch(epoch)",
         ),
+        (
+            f"{IN_CLASS}        self.loader = DataLoader(data, sampler=self.sampler)\n{FIT}",
+            "self.sampler.set_epoch(epoch)",
+        ),
+        (
+            f"{IN_CLASS}        sampler = self.sampler\n        self.loader = DataLoader(data, sampler=sampler)\n{FIT}",
+            "self.loader.sampler.set_epoch(epoch)",
+        ),
     ],
 )
 def test_what_is_told_its_epoch(text, lines, tmp_path):
     assert added("set_epoch", text, tmp_path) == lines
+
+
+def test_a_call_that_tells_a_constant_is_replaced(tmp_path):
+    text = f"{IN_CLASS}        self.loader = DataLoader(data, sampler=self.sampler)\n{FIT}"
+    constant = text.replace(PASS_OF_CLASS, f"            self.sampler.set_epoch(self.first)\n{PASS_OF_CLASS}")
+    assert patched("set_epoch", constant, tmp_path) == patched("set_epoch", text, tmp_path)
+
+
+def test_a_call_to_another_sampler_stays(tmp_path):
+    text = f"{IN_CLASS}        self.loader = DataLoader(data, sampler=self.sampler)\n{FIT}"
+    other = text.replace(PASS_OF_CLASS, f"            self.held_out.set_epoch(0)\n{PASS_OF_CLASS}")
+    assert "            self.held_out.set_epoch(0)\n" in patched("set_epoch", other, tmp_path)
 
 
 def test_a_generator_of_epochs_replaces_cycle(tmp_path):

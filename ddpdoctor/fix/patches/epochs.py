@@ -76,9 +76,11 @@ def _count_iterators(source: Source, statement: Node, loader: Node) -> str:
 
 
 def _sampler_of(source: Source, loader: Node | None) -> str | None:
-    """The name of the sampler that a loader is made with in the same function."""
+    """The name of the sampler that a loader is made with in the same function, or its attribute in the same class."""
     made = source.assigned(loader) if loader is not None else None
-    return _in_call(made) if made is not None and source.scope(made) is source.scope(loader) else None
+    name = _in_call(made) if made is not None else None
+    kinds = (ast.ClassDef,) if name and name.startswith("self.") else (*FUNCTIONS, ast.Module)
+    return name if name and source.enclosing(made, *kinds) is source.enclosing(loader, *kinds) else None
 
 
 def _in_call(made: Node) -> str | None:
