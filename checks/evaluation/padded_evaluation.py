@@ -1,9 +1,35 @@
-from ddpdoctor.check import Check, Findings, Passed
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ddpdoctor.check import Check, Evidence, Finding, Findings, Passed
 from ddpdoctor.frameworks import by_framework
-from ddpdoctor.recorder.events.training import GatheredForMetrics
-from ddpdoctor.text import plural
-from ddpdoctor.trace import Recording, Trace
+from ddpdoctor.recorder.events.files import Printed
+from ddpdoctor.recorder.events.training import Collective, GatheredForMetrics
+from ddpdoctor.text import by_state, plural, quote, shorten
+from ddpdoctor.trace import Recording, Trace, grouped
 from ddpdoctor.trace.loading import SharedPass, by_loader, evaluation_rounds
+
+_NUMBER = re.compile(r"\d+\.(\d+)")
+_PRECISE = 2e-3
+"""How far a printed number may be from what it is rounded from, relative to it; others match by chance."""
+_ENOUGH = 3
+"""Different sums that ranks have in common; fewer may be equal by chance where each evaluates its own part."""
+
+
+@dataclass(frozen=True)
+class Summed:
+    """A sum over the whole set, which every rank has given to an all_reduce, and whose total is printed as if it were
+    of one set."""
+
+    call: Collective
+    given: float
+    total: float
+    printed: Printed
+    samples: int
+    is_of_all: bool
+    """Whether it is no sum over a part of the samples for sure."""
 
 
 class PaddedEvaluation(Check):
@@ -11,7 +37,9 @@ class PaddedEvaluation(Check):
 
     What it finds:
         Evaluation passes whose sampler repeats samples so that every rank has as many, with the number of repeats.
-        This is information only: a script may leave the repeats out of its metric, which is not seen here.
+        This is information only: a script may leave the repeats out of its metric, which is not seen here. And
+        evaluations of the whole set on every rank, whose sums are added up over the ranks and divided by the length
+        of one set: what is printed is as many times too large as there are ranks.
 
     Why it matters:
         Each repeat counts twice in a sum over all ranks. At most as many samples as there are ranks, less one, so
@@ -40,6 +68,11 @@ class PaddedEvaluation(Check):
             shared for shared in evaluation_rounds(trace.training_of_several()) if shared.loader.samples
         ]
         self.require(rounds, "ranks do not evaluate over a DataLoader together")
+        for of_loader in grouped(rounds, lambda shared: shared.about):
+            seen = [(shared, found) for shared in of_loader for found in _summed(shared)]
+            given = {found.given for _, found in seen}
+            if len(given) >= _ENOUGH or any(found.is_of_all for _, found in seen):
+                yield self._counted_by_all(*seen[0])
         for shared, repeats in by_loader(rounds, _repeats):
             samples = shared.loader.samples or 0
             yield self.info(
@@ -54,6 +87,80 @@ class PaddedEvaluation(Check):
                 ),
             )
         yield Passed(f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}")
+
+    def _counted_by_all(self, shared: SharedPass, found: Summed) -> Finding:
+        size = len(shared.passes)
+        return self.fail(
+            f"{size} ranks evaluate all {found.samples} samples of {shared.loader.dataset} each, and the sum over the "
+            f"ranks is divided by {found.samples}: {size} times too large",
+            why="Every rank goes through the whole set, so that each sample is in the sum once for every rank. The "
+            "length of the dataset counts it once.",
+            fix="DataLoader(held_out, sampler=DistributedSampler(held_out, shuffle=False))    # a part on each rank\n"
+            "# or delete the all_reduce: every rank has the whole sum",
+            ranks=shared.ranks,
+            where=found.call.at,
+            evidence=(
+                *by_state(
+                    dict.fromkeys(shared.ranks, found), lambda it: f"{it.given:.6g} given, {it.total:.6g} got"
+                ),
+                Evidence(f"printed: {quote(shorten(found.printed.text))}", where=found.printed.at),
+            ),
+            about=shared.about,
+        )
+
+
+def _summed(shared: SharedPass) -> Iterator[Summed]:
+    """What all ranks gave alike after a pass over the whole set, and is printed over its length."""
+    samples = shared.loader.samples or 0
+    drawn = {frozenset(indices) for indices in (shared.indices or {}).values()}
+    if len(shared.passes) < 2 or shared.one_dataset is False or drawn != {frozenset(range(samples))}:
+        return
+    windows = {rank: shared.window(rank) for rank in shared.passes}
+    rows = zip(
+        *(
+            [call for call in recording.collectives if windows[rank][0] <= call.time < windows[rank][1]]
+            for rank, recording in shared.recordings.items()
+        ),
+        strict=False,
+    )
+    printed = [
+        line
+        for rank, recording in shared.recordings.items()
+        for line in recording.events(Printed)
+        if windows[rank][0] <= line.time < windows[rank][1]
+    ]
+    for first, *others in rows:
+        for given, total in zip(first.given, first.got, strict=False):
+            alike = all((call.at, call.given) == (first.at, first.given) for call in others)
+            if alike and given and math.isclose(total, given * len(windows), rel_tol=1e-5):
+                mean = total / samples
+                line = next((it for it in printed if it.time > first.time and _tells(it.text, mean)), None)
+                if line is not None:
+                    is_of_all = mean > 1 or not given.is_integer() or _sees_the_same(shared)
+                    yield Summed(first, given, total, line, samples, is_of_all)
+
+
+def _tells(text: str, number: float) -> bool:
+    """Whether a line has this number, or it in percent, with enough digits."""
+    for match in _NUMBER.finditer(text):
+        precision = 0.51 * 10.0 ** -len(match[1])
+        for wanted in (number, 100 * number):
+            if (
+                abs(float(match[0]) - wanted) <= max(precision, 1e-6 * abs(wanted))
+                and precision <= _PRECISE * wanted
+            ):
+                return True
+    return False
+
+
+def _sees_the_same(shared: SharedPass) -> bool:
+    """Whether the model was given the same batches on every rank, as far as they were looked at."""
+    inputs = {
+        tuple(it.input for it in recording.evaluation_forwards if shared.passes[rank].covers(it.time))
+        for rank, recording in shared.recordings.items()
+    }
+    first = next(iter(inputs))
+    return len(inputs) == 1 and None not in first and len(set(first)) > 1
 
 
 def _repeats(shared: SharedPass) -> int:

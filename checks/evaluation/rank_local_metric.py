@@ -16,7 +16,6 @@ from ddpdoctor.recorder.events.training import Collective, Forward
 from ddpdoctor.recorder.events.updates import SchedulerStep
 from ddpdoctor.text import quote, ranks_phrase, shorten
 from ddpdoctor.trace import Recording, Trace
-from ddpdoctor.trace.data import Pass
 from ddpdoctor.trace.evaluation_results import EvaluationResults
 from ddpdoctor.trace.loading import SharedPass, evaluation_rounds
 from ddpdoctor.unreached.values import used_of_a_part
@@ -151,7 +150,7 @@ _Look: TypeAlias = Callable[[Evaluation, Recording, float, float], Use | None]
 
 
 def _evaluation(shared: SharedPass) -> Evaluation:
-    windows = {rank: _window(recording, shared.passes[rank]) for rank, recording in shared.recordings.items()}
+    windows = {rank: shared.window(rank) for rank in shared.recordings}
     ended = {rank: pass_.end for rank, pass_ in shared.passes.items() if pass_.end is not None}
     first = next(iter(shared.passes.values()))
     drawn = max(map(len, (shared.indices or {}).values()), default=0)
@@ -219,15 +218,6 @@ def _part(shared: SharedPass) -> str:
     if not samples:
         return "its own part of the samples"
     return f"{max(samples)} of {len({i for shard in (shared.indices or {}).values() for i in shard})} samples"
-
-
-def _window(recording: Recording, pass_: Pass) -> tuple[float, float]:
-    """From the beginning of the evaluation to the next training step or evaluation."""
-    after = pass_.begin if pass_.end is None else pass_.end
-    steps = [forward.time for step in recording.steps for forward in step.forwards if forward.grad]
-    steps += [update.time for update in recording.updates]
-    passes = (other.begin for other in recording.passes if other.training or other.loader == pass_.loader)
-    return pass_.begin, min((time for time in (*steps, *passes) if time > after), default=float("inf"))
 
 
 def _is_left_in_files(evaluation: Evaluation) -> bool:

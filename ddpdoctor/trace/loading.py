@@ -4,6 +4,7 @@ Loaders are matched by the line that made them, their kind and their data, not b
 evaluates before training would shift the numbers of all that follow.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -134,6 +135,15 @@ class SharedPass:
         """The forwards that learn, inside this pass of a rank, as far as they were written down."""
         recording, pass_ = self.recordings[rank], self.passes[rank]
         return [it for it in recording.forwards if recording.learns(it) and pass_.covers(it.time)]
+
+    def window(self, rank: int) -> tuple[float, float]:
+        """From its beginning to the next training step, or to the next pass that trains or is of the same loader."""
+        recording, pass_ = self.recordings[rank], self.passes[rank]
+        after = pass_.begin if pass_.end is None else pass_.end
+        steps = [forward.time for step in recording.steps for forward in step.forwards if forward.grad]
+        steps += [update.time for update in recording.updates]
+        passes = (it.begin for it in recording.passes if it.training or it.loader == pass_.loader)
+        return pass_.begin, min((time for time in (*steps, *passes) if time > after), default=math.inf)
 
     @property
     def takes_own_parts(self) -> bool:

@@ -249,6 +249,10 @@ class Collective(Event):
     """Which one it is of all that this process issued."""
     group_name: str = ""
     """Of a group that is not the default one, as torch names it, on every rank alike; groups may have equal members."""
+    given: tuple[float, ...] = ()
+    """The numbers that this rank gave, where an ``all_reduce`` sums a few."""
+    got: tuple[float, ...] = ()
+    """Their sums over the ranks; empty where the call only began."""
 
 
 @dataclass(slots=True)

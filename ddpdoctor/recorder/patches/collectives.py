@@ -15,7 +15,7 @@ from traceback import walk_stack
 from types import FrameType
 from typing import Any
 
-from ..digest import is_plain, unseen
+from ..digest import few, is_plain, unseen
 from ..events.training import Collective
 from ..operations import BY_NAME, Kind, names
 from ..patch import IN_FULL, Args, Kwargs, Make, caller, guarded, watch
@@ -41,12 +41,14 @@ _LONG = 0.2
 """Seconds; one that is under way for longer is told before it ends."""
 
 
+_MOST_SUMMED = 4
+"""Numbers that are written down of what a rank gives and gets: counts, and sums of losses and hits."""
 _FEWEST = 2
 """Values; one alone stands in many tensors by chance."""
 
 
 class _OpenCollective:
-    __slots__ = ("event", "fills_own", "group", "idle", "is_told", "waits")
+    __slots__ = ("event", "fills_own", "group", "idle", "is_told", "summed", "waits")
 
     def __init__(self, event: Collective, group: Any) -> None:
         self.event, self.group = event, group
@@ -54,6 +56,8 @@ class _OpenCollective:
         """Whether it fills a gradient or a parameter itself, not a copy."""
         self.is_told = False
         """Whether its end is written down."""
+        self.summed: Any = None
+        """The tensor, where it has a few numbers that are summed."""
         self.waits, self.idle = False, 0.0
 
 
@@ -137,6 +141,8 @@ class _Collectives(TrainingPart):
         if tensor is not None:
             event.shape, event.dtype = tuple(tensor.shape), str(tensor.dtype).replace("torch.", "")
             self._look_at(call, tensor)
+            if event.operation == "all_reduce" and event.reduce == "sum":
+                self._note_numbers(call, tensor)
             if "gather" in event.operation and tensor.requires_grad:
                 # Under no_grad, too.
                 event.requires_grad = event.requires_grad or not self._is_in_function()
@@ -170,6 +176,15 @@ class _Collectives(TrainingPart):
         if parameter is not None and operation.fills and not operation.output_first:
             own = parameter.grad if is_gradient else parameter
             call.fills_own = bool(own.data_ptr() == tensor.data_ptr())
+
+    def _note_numbers(self, call: _OpenCollective, tensor: Any) -> None:
+        is_small = 0 < tensor.numel() <= _MOST_SUMMED and not tensor.is_complex()
+        # To read from a device waits for it.
+        is_at_hand = tensor.device.type == "cpu" or self.training.is_digested
+        if is_small and is_at_hand and is_plain(self.torch, tensor):
+            call.summed = tensor
+            with unseen(self.torch):
+                call.event.given = few(tensor)
 
     def _is_in_function(self) -> bool:
         """Whether an autograd.Function calls it, whose own backward may bring the gradient."""
@@ -233,6 +248,9 @@ class _Collectives(TrainingPart):
             self.waited()
         elif call.fills_own and self.session.detailed:
             self.training.not_waited_for.append(event.id)
+        if call.summed is not None and not hasattr(result, "get_future"):
+            with unseen(self.torch):
+                event.got = few(call.summed)
         if call.is_told:
             self.written += 1
             event.seconds, event.ended = round(seconds, 6), True

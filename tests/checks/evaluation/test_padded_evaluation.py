@@ -1,6 +1,9 @@
+import pytest
+
 from ddpdoctor.model import Level, Source
 from ddpdoctor.recorder.events.data import Sampler
-from ddpdoctor.recorder.events.training import GatheredForMetrics
+from ddpdoctor.recorder.events.files import Printed
+from ddpdoctor.recorder.events.training import Collective, GatheredForMetrics
 from ddpdoctor.trace.record import Record
 from tests.support.judging import only_finding, passed, skipped
 from tests.support.loading import evaluating
@@ -56,6 +59,50 @@ def test_sums_that_are_gathered_after_the_loop_still_have_the_repeats():
 
 def test_every_rank_may_evaluate_everything():
     passed("DD501", Source.RUN, recorded(change=lambda rank, one: evaluating(one, range(16))))
+
+
+def summed(text, given=(29.0,), total=None, divided=False):
+    """An evaluation by each rank, whose sums an all_reduce adds up, and what rank 0 prints."""
+
+    def change(rank, one):
+        own = given[rank % len(given)]
+        got = sum(given[i % len(given)] for i in range(2)) if total is None else total
+        call = Collective(11.2, where(64), "all_reduce", reduce="sum", shape=(), given=(own,), got=(got,))
+        printed = (Printed(11.3, where(66), text),) if rank == 0 else ()
+        evaluated = evaluating(one, range(rank if divided else 0, 16, 2 if divided else 1))
+        return replace(evaluated, collectives=(*one.collectives, call), record=Record.made(*printed))
+
+    return recorded(change=change)
+
+
+def test_sums_over_the_whole_set_are_added_up():
+    finding = only_finding("DD501", Source.RUN, summed("test loss 3.6250, lr 0.1000"))
+    assert finding.level is Level.FAIL
+    assert finding.headline == (
+        "2 ranks evaluate all 16 samples of HeldOut each, and the sum over the ranks is divided by 16: "
+        "2 times too large"
+    )
+    assert finding.where == where(64)
+    assert "29 given, 58 got" in str(finding.evidence)
+
+
+def test_a_sum_in_percent():
+    only_finding("DD501", Source.RUN, summed("accuracy 181.25 %", (14.5,)))
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        summed("test loss 1.8125"),  # divided by the ranks, too
+        summed("test loss 3.6250", (28.0, 30.0)),  # the sums of parts
+        summed("test loss 3.6"),  # a number that others may have
+        summed("accuracy 0.8750", (7.0,)),  # hits, perhaps of a part
+        summed("test loss 3.6250", divided=True),
+        summed("test loss 3.6250", total=29.0),  # nothing was added up
+    ],
+)
+def test_other_numbers_pass(trace):
+    passed("DD501", Source.RUN, trace)
 
 
 def test_no_evaluation_is_skipped():
