@@ -1,4 +1,4 @@
-from ddpdoctor.check import Check, Findings, Passed
+from ddpdoctor.check import Check, Evidence, Findings, Passed
 from ddpdoctor.text import differ, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.sync import MissedReduction, finding_fields, unaveraged_updates
@@ -9,7 +9,8 @@ class ForwardBypassed(Check):
 
     What it finds:
         Updates of wrapped parameters by gradients that came from a call of the wrapped module itself:
-        model.module(x), a method of the inner module, or a name that still means the module before the wrap.
+        model.module(x), a method of the inner module, or a name that still means the module before the wrap, also
+        where torch.compile has compiled it.
         No all-reduce ran, and the script did not average the gradients in another way.
 
     Why it matters:
@@ -24,8 +25,9 @@ class ForwardBypassed(Check):
             loss.backward()
 
     Fix:
-        Call the wrapper: loss = model(batch), and have forward do what the method does. Several methods can be
-        told apart by an argument: model(batch, mode="loss"). The inner module is for evaluation and saving.
+        Call what DistributedDataParallel returned, or what torch.compile made of that: loss = ddp(batch). Have forward
+        do what a method does; several methods can be told apart by an argument: ddp(batch, mode="loss"). The inner
+        module is for evaluation and saving.
     """
 
     code = "DD201"
@@ -39,8 +41,12 @@ class ForwardBypassed(Check):
             sign = "no all-reduce averaged its gradients"
             if first.differing:
                 sign = f"{differ(len(first.differing), first.compared, 'gradient')} between ranks"
+            fields, at = finding_fields(updates, first), first.wrapper.at
+            if first.first.forward is None and at:
+                made = f"the wrapper was made at {at}; what the script called instead was not seen"
+                fields["evidence"] += (Evidence(made, where=at),)
             yield self.fail(
                 f"{ranks_phrase(first.by_rank)} trained {name} without DistributedDataParallel's forward: {sign}",
-                **finding_fields(updates, first),
+                **fields,
             )
         yield Passed("every update came from a forward through DistributedDataParallel")

@@ -63,6 +63,8 @@ def test_a_method_of_the_inner_module_leaves_no_forward():
         each_step(lambda r, own: diverging(r, own, forwards=(), backwards=(backward(own.time + 0.5),))),
     )
     assert finding.where == where(LINE_OF_BACKWARD)
+    (wrapped,) = (one for one in finding.evidence if one.where)
+    assert wrapped.text.startswith("the wrapper was made at ")
 
 
 def test_equal_data_hides_a_bypass_from_the_gradients():
