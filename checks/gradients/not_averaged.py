@@ -1,14 +1,31 @@
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from ddpdoctor.check import REINSTALL_TORCH, Check, Finding, Judgement, NotMeasured, Passed
+from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, NotMeasured, Passed
 from ddpdoctor.group.group_record import GroupRecord
-from ddpdoctor.recorder.events.training import Collective
+from ddpdoctor.recorder.events.training import Collective, MeanLoss
 from ddpdoctor.recorder.events.updates import HookedGradient
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Trace, grouped, of_model
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
 from ddpdoctor.trace.joint_training import group_size
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
+
+_NEAR = 1e-3
+"""How far two numbers may be from each other that are one, but for rounding."""
+
+
+@dataclass(frozen=True)
+class DividedByAll:
+    """A loss that each rank divides by a number that was summed over the ranks."""
+
+    loss: MeanLoss
+    call: Collective
+    given: Mapping[int, float]
+    """The part of each rank."""
+    total: float
+    step: int
 
 
 class GradientsNotAveraged(Check):
@@ -18,7 +35,8 @@ class GradientsNotAveraged(Check):
         After backward through DistributedDataParallel, a gradient that is not the one that a single process
         computes on the samples of all ranks together: a sum where there should be a mean, a rank left out, or
         a change that a communication hook made. Of a script: its communication hook that sums and does not
-        divide, or divides twice, where nothing takes that back.
+        divide, or divides twice, where nothing takes that back; and its loss that each rank divides by the count
+        of all ranks, which DDP then divides by the number of ranks once more.
 
     Why it matters:
         Data-parallel training is right because the mean of the ranks' gradients is the gradient of the whole
@@ -81,10 +99,13 @@ class GradientsNotAveraged(Check):
             steps = ((update, _not_waited_for(group, update)) for update in updates(group))
             if first := next((step for step in steps if step[1]), None):
                 findings.append(self._too_early(*first))
+            divided = (_divided_by_all(group, update) for update in updates(group))
+            if found := next(filter(None, divided), None):
+                findings.append(self._by_all(found, group_size(group)))
         if not findings:
             raise NotMeasured(
-                "no communication hook was seen that changes the mean of the ranks' gradients, and no step before "
-                "its gradients had come"
+                "no communication hook was seen that changes the mean of the ranks' gradients, no step before its "
+                "gradients had come, and no loss over the count of all ranks"
             )
         return findings
 
@@ -103,6 +124,24 @@ class GradientsNotAveraged(Check):
             evidence=by_state(
                 by_rank,
                 lambda calls: f"{plural(len(calls), call.operation)} not waited for at {update.where}",
+            ),
+        )
+
+    def _by_all(self, found: DividedByAll, size: int) -> Finding:
+        total = f"{found.total:g}"
+        return self.fail(
+            f"the loss is divided by {total}, the count of all ranks, and its gradients by {size} ranks again: "
+            f"1/{size} of what they should be",
+            why=f"DDP averages the ranks' gradients. A rank's part of the sum over all {total}, divided by {total}, is "
+            f"its part of the mean: these parts have to be added up, and their average is 1/{size} of that.",
+            fix="loss = loss * dist.get_world_size()    # before the backward",
+            where=found.loss.at,
+            ranks=tuple(found.given),
+            evidence=(
+                *by_state(
+                    found.given, lambda count: f"step {found.step}: {count:g} given to {found.call.operation}"
+                ),
+                Evidence(f"{total} got, by which the loss is divided", tuple(found.given), found.call.at),
             ),
         )
 
@@ -134,6 +173,62 @@ def _not_waited_for(group: Group, update: Update) -> dict[int, list[Collective]]
         for rank, taken in update.taken.items()
     }
     return {rank: calls for rank, calls in by_rank.items() if calls}
+
+
+def _divided_by_all(group: Group, update: Update) -> DividedByAll | None:
+    """A loss of this step whose elements weigh one in the number of all, where their gradients are averaged."""
+    if len(update.steps) < group_size(group) or not _is_only_averaged(group, update):
+        return None
+    first = next(iter(update.steps.values()))
+    for loss in (it for it in first.losses if it.function and not math.isclose(it.factor, 1)):
+        alike = {
+            rank: [
+                it
+                for it in step.losses
+                if (it.at, it.function, it.is_sum) == (loss.at, loss.function, loss.is_sum)
+            ]
+            for rank, step in update.steps.items()
+        }
+        counts = {rank: sum(it.count for it in losses) for rank, losses in alike.items()}
+        weights = {
+            it.factor / (1 if it.is_sum else max(1, it.count)) for losses in alike.values() for it in losses
+        }
+        for call, given, total in _summed(update):
+            # Of windows of several backwards, a count of one micro-batch may weigh as much by chance.
+            times = sum(counts.values()) / total
+            most = 1 if len(first.backwards) > 1 else max(1, round(times))
+            is_whole = math.isclose(times, most, rel_tol=_NEAR)
+            weigh = all(alike.values()) and all(math.isclose(it * total, 1, rel_tol=_NEAR) for it in weights)
+            shares = all(math.isclose(counts[rank], times * given[rank], rel_tol=_NEAR) for rank in given)
+            if is_whole and weigh and shares:
+                return DividedByAll(loss, call, given, total, update.index)
+    return None
+
+
+def _summed(update: Update) -> Iterator[tuple[Collective, dict[int, float], float]]:
+    """The numbers that were summed over the ranks before the last backward: of each rank, and together."""
+    calls = {
+        rank: [it for it in step.collectives if it.got and it.time < step.last_backward]
+        for rank, step in update.steps.items()
+    }
+    for row in zip(*calls.values(), strict=False):
+        for position, total in enumerate(row[0].got):
+            if len({(it.at, len(it.given), len(it.got)) for it in row}) == 1:
+                given = {rank: it.given[position] for rank, it in zip(calls, row, strict=True)}
+                if total and math.isclose(math.fsum(given.values()), total, rel_tol=_NEAR):
+                    yield row[0], given, total
+
+
+def _is_only_averaged(group: Group, update: Update) -> bool:
+    """Whether the gradients of an update are what DDP made of those of the ranks, and nothing else was done to them."""
+    for rank, step in update.steps.items():
+        own = any(it.gradient_of or it.requires_grad or it.differentiable for it in step.collectives)
+        hooked = any(wrapper.hook for wrapper in group[rank].wrappers)
+        norms, used = step.backwards[-1].norms if step.backwards else {}, update.taken[rank].norms
+        kept = [math.isclose(norm, used.get(key, 0), rel_tol=_NEAR) for key, norm in norms.items() if norm]
+        if own or hooked or step.joined or not kept or not all(kept):
+            return False
+    return True
 
 
 def _by_ranks(gradients: Sequence[Multiple], size: int) -> str:

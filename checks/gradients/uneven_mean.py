@@ -146,7 +146,7 @@ def _rows(steps: Mapping[int, TrainingStep]) -> list[Uneven]:
 
 def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Uneven]:
     losses = {
-        rank: [loss for loss in step.losses if (loss.function is None) is by_hand]
+        rank: [loss for loss in step.losses if (loss.function is None) is by_hand and not loss.is_sum]
         for rank, step in steps.items()
     }
     if len({len(means) for means in losses.values()}) > 1:

@@ -100,6 +100,7 @@ class Training(Part):
         """Code of communication hooks: the collectives in there are the reducer's."""
         self.means: list[events.MeanLoss] = []  # that functions of torch took since the last backward
         self.exchanged: dict[int, Any] = {}
+        self.counted = False  # whether numbers were summed over the ranks in this step
         """Parameters whose gradients the script gave to a collective in this training step, by id."""
         self.not_waited_for: list[int] = []
         """Collectives that the script began, which fill gradients or parameters, since it last waited for any."""
@@ -179,6 +180,7 @@ class Training(Part):
         self.backwards = 0
         self.gathered.clear()
         self.exchanged.clear()
+        self.counted = False
         detailed = self.sampling.is_detailed(self.number) and not is_captured(self.torch)
         if detailed and not self.session.detailed:
             self.session.event(DetailedStep(self.session.steps))

@@ -97,8 +97,8 @@ def mean_of(function="cross_entropy", count=4):
     return MeanLoss(None, function, count)
 
 
-def scaled(loss, *means):
-    factors = list(factors_of_means(torch, loss.grad_fn, [], wait=False))
+def scaled(loss, *means, sums=False):
+    factors = list(factors_of_means(torch, loss.grad_fn, [], wait=False, sums=sums))
     return [round(mean.factor, 4) for mean in scale_means(list(means), factors)]
 
 
@@ -108,6 +108,15 @@ def test_a_mean_that_is_scaled_by_its_own_count():
     loss = cross_entropy(logits, targets) * count / 16 + 0.1 * mse_loss(losses, mask)
     assert scaled(loss, mean_of(), mean_of("mse_loss", 5)) == [0.25, 0.1]
     assert scaled(cross_entropy(logits, targets) * 0.5, mean_of()) == [0.5]
+
+
+@reads_numbers
+def test_what_a_sum_is_scaled_by():
+    loss = 3 * cross_entropy(logits, targets, reduction="sum") / torch.tensor(12) + cross_entropy(
+        logits, targets
+    )
+    assert scaled(loss, mean_of(), sums=True) == [0.25]
+    assert scaled(loss, mean_of()) == [1.0]
 
 
 @reads_numbers

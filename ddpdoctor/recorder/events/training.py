@@ -172,6 +172,8 @@ class Backward(Event):
     gathered: bool | None = None
     """Whether the graph of the loss holds tensors as long as what all_gather returned before in this step; None
     where nothing that carries a gradient was gathered, or torch does not tell."""
+    norms: Mapping[str, float] = field(default_factory=dict)
+    """The norm of one gradient that DDP has averaged, in a step in which numbers were summed over the ranks before."""
 
 
 @dataclass(slots=True)
@@ -199,7 +201,7 @@ class ForwardWeights(Event):
 
 @dataclass(slots=True)
 class MeanLoss(Event):
-    """A loss that divides by a count of its own."""
+    """A loss that divides by a count of its own, or a sum that it may divide by a count of all ranks."""
 
     at: Where | None
     function: str | None
@@ -210,6 +212,8 @@ class MeanLoss(Event):
     """The target that does not count, where some targets were it."""
     factor: float = 1.0
     """What it is multiplied by besides, as the loss is that a script scales by its own count."""
+    is_sum: bool = False
+    """Whether it is the sum over that count, not divided by it."""
 
 
 @dataclass(slots=True)

@@ -73,7 +73,8 @@ def _begin(training: Training, args: Args, kwargs: Kwargs) -> Any:
         begun["grads"] = _gradients(wrappers)
         loss = args[0] if args else kwargs.get("tensors")
         begun["loss"] = _look_at_loss(training, loss)
-        _tell_means(training, begun["at"], loss)
+        weights = args[1] if len(args) > 1 else kwargs.get("grad_tensors")
+        _tell_means(training, begun["at"], loss if weights is None else None)
         if not training.backwards:
             Leaves.of(training.session).look(loss, begun["at"])
         if training.hooks or not training.wrappers:
@@ -139,8 +140,22 @@ def _tell(training: Training, begun: dict[str, Any], seconds: float, error: Base
         wrapper.around.clear()
     count, seconds = issued.get(-1, 0), round(seconds, 6)
     began, at, loss = begun["began"], begun["at"], begun["loss"] or {}
+    if training.counted and training.is_digested and reduced:
+        loss["norms"] = _norm(training, wrappers, reduced[0])
     loss["anew"] = bool(before) and not any(number for of_one in before.values() for number, _ in of_one)
     training.session.event(Backward(began, at, tuple(reduced), count, seconds, missed=missed, **loss))
+
+
+def _norm(training: Training, wrappers: list[tuple[Wrapper, Any]], index: int) -> dict[str, float]:
+    """That of one gradient of a wrapper, which is told at the update, too."""
+    refs = (ref for wrapper, _ in wrappers if wrapper.index == index for ref in wrapper.trainable.values())
+    parameter = next((it for ref in refs if (it := ref()) is not None and it.grad is not None), None)
+    key = None if parameter is None else training.keys.get(parameter)
+    if parameter is None or key is None:
+        return {}
+    training.exchanged[id(parameter)] = parameter
+    with unseen(training.torch):
+        return {key: float(parameter.grad.norm())}
 
 
 def _numbers(training: Training, wrappers: list[tuple[Wrapper, Any]]) -> dict[int, tuple[Any, int]]:
@@ -216,14 +231,16 @@ def _scale(scales: list[float]) -> float:
 def _tell_means(training: Training, at: Where | None, loss: Any) -> None:
     """Write down the means that functions of torch took, with what the script scales them by, and those by hand."""
     torch = training.torch
-    taken, training.means = training.means, []
+    taken, sums = ([mean for mean in training.means if mean.is_sum is kind] for kind in (False, True))
+    training.means = []
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None:
         return
     wait = training.is_digested
     with unseen(torch):
         by_hand = list(divisors(torch, loss.grad_fn, wait=wait))
-        factors = list(factors_of_means(torch, loss.grad_fn, training.scales, wait=wait)) if taken else []
-    for mean in scale_means(taken, factors):
+        factors_of = functools.partial(factors_of_means, torch, loss.grad_fn, training.scales, wait=wait)
+        factors, of_sums = list(factors_of()) if taken else [], list(factors_of(sums=True)) if sums else []
+    for mean in (*scale_means(taken, factors), *scale_means(sums, of_sums)):
         training.session.event(mean)
     for one in by_hand:
         training.session.event(MeanLoss(at, None, one.count, factor=one.factor))

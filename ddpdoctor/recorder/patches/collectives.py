@@ -183,6 +183,7 @@ class _Collectives(TrainingPart):
         is_at_hand = tensor.device.type == "cpu" or self.training.is_digested
         if is_small and is_at_hand and is_plain(self.torch, tensor):
             call.summed = tensor
+            self.training.counted = True
             with unseen(self.torch):
                 call.event.given = few(tensor)
 

@@ -82,8 +82,9 @@ class _Losses(TrainingPart):
     def _tell(self, name: str, given: dict[str, Any], result: Any) -> None:
         if not isinstance(result, self.torch.Tensor) or not result.requires_grad or self.training.in_backward:
             return
+        is_sum = given.get("reduction") == "sum" and given.get("weight") is None
         if (
-            given.get("reduction") != "mean"
+            not (is_sum or given.get("reduction") == "mean")
             or given.get("reduce") is False
             or given.get("size_average") is False
         ):
@@ -94,7 +95,7 @@ class _Losses(TrainingPart):
         count, elements = counted
         ignored = given["ignore_index"] if count < elements else None
         if len(self.training.means) < _MOST_MEANS:
-            self.training.means.append(MeanLoss(self.session.here(), name, count, ignored))
+            self.training.means.append(MeanLoss(self.session.here(), name, count, ignored, is_sum=is_sum))
 
     def _count(self, name: str, given: dict[str, Any]) -> tuple[int, int] | None:
         values, target = given["input"], given["target"]
@@ -174,19 +175,27 @@ def _is_of_selected(mean: Any) -> bool:
 
 
 def factors_of_means(
-    torch: Any, node: Any, scales: list[float], *, wait: bool
+    torch: Any, node: Any, scales: list[float], *, wait: bool, sums: bool = False
 ) -> Iterator[tuple[str, float | None]]:
     """What each mean among the terms of a loss is multiplied by, GradScalers apart, and the class of its node.
 
     None where a number on the way cannot be read.
+
+    Args:
+        torch: the user's.
+        node: the loss's ``grad_fn``.
+        scales: of GradScalers.
+        wait: read numbers of devices, too.
+        sums: the same of losses that are sums.
     """
+    of_mean, reduction = ("", _REDUCED_TO_SUM) if sums else ("MeanBackward0", 1)
     waiting: list[tuple[Any, float | None]] = [(node, 1.0)]
     for _ in range(_MOST_NODES):
         if not waiting:
             return
         node, factor = waiting.pop()
         name = type(node).__name__
-        if name == "MeanBackward0" or getattr(node, "_saved_reduction", None) == 1:
+        if name == of_mean or getattr(node, "_saved_reduction", None) == reduction:
             yield name, factor
             continue
         above = [function for function, _ in node.next_functions if function is not None] if node else []
