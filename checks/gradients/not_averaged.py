@@ -131,7 +131,7 @@ class GradientsNotAveraged(Check):
         total = f"{found.total:g}"
         return self.fail(
             f"the loss is divided by {total}, the count of all ranks, and its gradients by {size} ranks again: "
-            f"1/{size} of what they should be",
+            f"{size} times too small",
             why=f"DDP averages the ranks' gradients. A rank's part of the sum over all {total}, divided by {total}, is "
             f"its part of the mean: these parts have to be added up, and their average is 1/{size} of that.",
             fix="loss = loss * dist.get_world_size()    # before the backward",

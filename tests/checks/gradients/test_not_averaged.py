@@ -62,7 +62,7 @@ def divided(factor, counts=(10, 30), given=(10.0, 30.0), *, is_sum=True, used=0.
 )
 def test_a_loss_over_the_count_of_all_ranks(trace):
     finding = only_finding("DD228", Source.RUN, trace)
-    assert "its gradients by 2 ranks again: 1/2 of what they should be" in finding.headline
+    assert "its gradients by 2 ranks again: 2 times too small" in finding.headline
     assert finding.where == where(47)
     assert finding.evidence[-1].where == where(46)
 
