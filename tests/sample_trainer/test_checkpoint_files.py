@@ -132,7 +132,7 @@ def test_a_save_that_dies_anywhere_loses_nothing(tmp_path):
     )
     lines = done.stdout.splitlines()
     assert lines[-1].startswith("0 ")
-    assert len(lines) > 10  # each of them another place to die at
+    assert len(lines) > 6  # each of them another place to die at; Python 3.10 tells of fewer
     newest = 1
     for line in lines:
         *whole, _ = ast.literal_eval(line.partition(" ")[2])
