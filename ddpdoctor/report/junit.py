@@ -4,6 +4,7 @@ A warning is a failure of its test case where it makes the exit status 1, as it 
 fail`` was given; otherwise it stands in the test case's output, so that the file and the exit status agree.
 """
 
+import json
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -39,7 +40,8 @@ def _add_properties(suite: ElementTree.Element, report: Report) -> None:
         **report.run,
     }
     for name, value in values.items():
-        ElementTree.SubElement(properties, "property", name=name, value=str(value))
+        text = value if isinstance(value, str) else json.dumps(value)
+        ElementTree.SubElement(properties, "property", name=name, value=text)
 
 
 def _add_case(suite: ElementTree.Element, check: CheckResult, report: Report) -> None:

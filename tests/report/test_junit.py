@@ -42,3 +42,11 @@ def test_a_long_command_line_is_whole():
         *(f"--option-{number}=1" for number in range(40)),
     )
     assert "--option-20=1" in render(replace(EVERYTHING, command=command))
+
+
+def test_properties_are_text_or_json():
+    run = {"torch": "2.13.0", "hosts": ["node0", "node1"], "rehearse": True, "folder": None}
+    suites = ElementTree.fromstring(render(replace(EVERYTHING, run=run)))
+    values = {it.attrib["name"]: it.attrib["value"] for it in suites.iter("property")}
+    expected = {"torch": "2.13.0", "hosts": '["node0", "node1"]', "rehearse": "true", "folder": "null"}
+    assert {name: values[name] for name in run} == expected
