@@ -50,6 +50,10 @@ _OTHER_GRADIENTS = (
     "The ranks reduce the gradients of different parameters with each other, because each leaves out those that it did "
     "not use. Where the shapes fit, the weights become wrong without an error; else the job hangs or fails."
 )
+_ONE_ROOT = (
+    "Name one rank as the root on every rank, src=0 for instance. Where each rank has a value for all others, that is "
+    "dist.all_gather, or dist.all_reduce for their sum or largest."
+)
 _EVERY_GRADIENT = (
     "for parameter in model.parameters():    # all of them, on every rank\n    if parameter.grad is None:\n"
     "        parameter.grad = torch.zeros_like(parameter)\n    dist.all_reduce(parameter.grad)"
@@ -74,8 +78,7 @@ class CollectiveMismatch(HangCheck):
     Fix:
         Call the same collectives in the same order with the same shapes on every rank: use a dummy input for a branch
         that one rank does not take; pad to the largest shape before a gather, or use dist.all_gather_object for values
-        of different lengths. NCCL_PROTO and NCCL_ALGO have to be the same, too. To see where ranks diverged:
-            ddpdoctor check SCRIPT ARGS...
+        of different lengths. NCCL_PROTO and NCCL_ALGO have to be the same, too.
     """
 
     code = "DD302"
@@ -105,7 +108,8 @@ class CollectiveMismatch(HangCheck):
         first, second = cause.first, cause.second
         where = f" at {cause.position}," if cause.position else ""
         return self.fail(
-            f"{who(first.ranks)} called {first.text}{where} where {who(second.ranks)} called {second.text}"
+            f"{who(first.ranks)} called {first.text}{where} where {who(second.ranks)} called {second.text}",
+            **({"fix": _ONE_ROOT} if cause.of_roots else {}),
         )
 
     @reports(MessageCircle)

@@ -1,12 +1,12 @@
 import sys
 from functools import cache
 from importlib.machinery import PathFinder
-from pathlib import Path
 
 from ddpdoctor.check import Check, Judgement, NotMeasured, Passed, Role, Where
 from ddpdoctor.logs.log import NOT_IN_OUTPUT, Log, log_fields
 from ddpdoctor.program import Program
 from ddpdoctor.program.known import MAKE_GROUPS
+from ddpdoctor.recorder.where import package_of
 from ddpdoctor.text import ranks_phrase
 from ddpdoctor.trace import Recording, Trace
 
@@ -113,6 +113,4 @@ def _is_library(module: str) -> bool:
     if top in MAKE_GROUPS:
         return False
     spec = PathFinder.find_spec(top)
-    return spec is not None and not {"site-packages", "dist-packages"}.isdisjoint(
-        Path(spec.origin or "").parts
-    )
+    return spec is not None and bool(package_of(spec.origin or ""))

@@ -121,6 +121,8 @@ class Mismatch(Cause):
     second: DivergentCall
     position: str = ""
     """``position 10 of the default group``; empty where it is not known."""
+    of_roots: bool = False
+    """Whether the ranks called the same, and named different roots."""
 
 
 class CalledAlone(Cause):

@@ -146,6 +146,7 @@ def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
         first=DivergentCall((rank,), calls[rank]),
         second=DivergentCall((other,), calls[other]),
         culprits=tuple(calls),
+        of_roots=len({_call(replace(point, root=None)) for point in row.values()}) == 1,
         where=row[rank].at,
         states=by_state(
             {rank: f"{calls[rank]}{at(point.at)}" for rank, point in row.items()}, places=_places(row)

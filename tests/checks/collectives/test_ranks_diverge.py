@@ -74,6 +74,16 @@ def test_other_roots_meet() -> None:
         "broadcast of float32 [4] with rank 1 as its root"
     )
     assert (finding.ranks, finding.where) == ((0, 1), where(60))
+    assert "src=0" in finding.fix
+
+
+def test_roots_that_are_not_all_that_differs() -> None:
+    def of(rank: int) -> Callable[[Recording], Recording]:
+        made = call("broadcast", 60, shape=(4 + rank,), dtype="float32", peer=rank)
+        return lambda one: lost(replace(one, collectives=(made,)), 60)
+
+    (finding,) = MISMATCH.examine_run(run({0: of(0), 1: of(1)}))
+    assert "src=0" not in finding.fix
 
 
 def test_operations_of_two_ranks_and_of_groups_are_left_alone() -> None:
