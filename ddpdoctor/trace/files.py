@@ -58,12 +58,13 @@ def read_last(recording: Recording) -> FileRead | None:
     raised = recording.raised
     if raised is None or raised.at is None:
         return None
-    read = next((read for read in reversed(recording.events(FileRead)) if read.time <= raised.time), None)
-    if read is None or read.at is None or raised.time - read.time > _READING:
-        return None
-    same = (read.at.file, read.at.function) == (raised.at.file, raised.at.function)
-    behind = (raised.at.line or 0) - (read.at.line or 0)
-    return read if same and 0 <= behind <= _READING_LINES else None
+    at, since = raised.at, raised.time - _READING
+    for read in reversed(recording.events(FileRead)):  # what printed the exception has read its source since
+        if read.at and since <= read.time <= raised.time:
+            behind = (at.line or 0) - (read.at.line or 0)
+            if (read.at.file, read.at.function) == (at.file, at.function) and 0 <= behind <= _READING_LINES:
+                return read
+    return None
 
 
 def changed_by_others(recordings: Mapping[int, Recording], rank: int, message: str) -> bool:

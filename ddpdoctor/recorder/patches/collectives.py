@@ -189,10 +189,15 @@ class _Collectives(TrainingPart):
 
     def _is_in_function(self) -> bool:
         """Whether an autograd.Function calls it, whose own backward may bring the gradient."""
-        apply = self.torch.autograd.Function.apply.__code__
-        return not self.torch.is_grad_enabled() and any(
-            frame.f_code is apply for frame, _ in walk_stack(sys._getframe(1))
-        )
+        if self.torch.is_grad_enabled():
+            return False
+        kinds, codes = [self.torch.autograd.Function], set()
+        while kinds:
+            kind = kinds.pop()
+            kinds += kind.__subclasses__()
+            codes.add(getattr(kind.forward, "__code__", None))
+        # Its apply has no frame of its own from torch 2.14 on.
+        return any(frame.f_code in codes for frame, _ in walk_stack(sys._getframe(1)))
 
     def _parameter(self, tensor: Any) -> tuple[Any, bool]:
         """The parameter whose memory this is, or of which it begins with a copy; and whether it is the gradient's."""
