@@ -6,7 +6,6 @@ try:
     import tomllib
 except ImportError:  # Python 3.10
     import tomli as tomllib
-from pathlib import Path
 
 import pytest
 
@@ -21,13 +20,6 @@ def test_the_oldest_and_the_newest_python_and_the_oldest_torch_are_run():
     assert {named[0], named[-1]} <= pythons <= set(named)
     (torch,) = (one.partition(">=")[2] for one in PROJECT["dependencies"] if one.startswith("torch"))
     assert versions.PAIRS[0].startswith(f"{named[0]}:{torch}")
-
-
-@pytest.mark.parametrize("sample", versions.SAMPLE.split(" or "))
-def test_a_sample_is_a_script(sample):
-    folders = ("tests/sick", "tests/sick/hangs", "tests/healthy", "ddpdoctor/demos")
-    scripts = (script for folder in folders for script in Path(versions.ROOT, folder).glob("*.py"))
-    assert any(sample in script.stem for script in scripts)
 
 
 def test_a_python_that_is_not_there_is_named():
