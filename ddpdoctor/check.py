@@ -55,12 +55,9 @@ class NotMeasured(Exception):
 
 
 def reports(kind: type) -> Callable[[_Wording], _Wording]:
-    """Mark a method of a check as the one that words a cause of a hang.
+    """Mark a method of a check as the one that words a cause of a hang, a type in :mod:`ddpdoctor.blame.causes`.
 
     What the cause tells of ranks goes into the finding, that of line and states where the method does not say it.
-
-    Args:
-        kind: a type in :mod:`ddpdoctor.blame.causes`.
     """
 
     def mark(method: _Wording) -> _Wording:
@@ -164,11 +161,8 @@ class Check:
 
     @staticmethod
     def require(fact: _Fact | None, otherwise: str) -> _Fact:
-        """A fact without which this check has nothing to say.
-
-        Raises:
-            NotMeasured: it is missing, empty or false; ``otherwise`` says so in a clause.
-        """
+        """A fact without which this check has nothing to say. Raises NotMeasured, with ``otherwise`` as its clause,
+        where it is missing, empty or false."""
         if not fact:
             raise NotMeasured(otherwise)
         return fact

@@ -160,12 +160,8 @@ _CLIENT = re.compile(r"/(?:site|dist)-packages/(?!torch/)|/(?:urllib|http|ssl|ft
 
 
 def is_of_another_service(texts: Iterable[str], raised_in: Iterable[str]) -> bool:
-    """Whether an exception is about a connection to what is no rank: a web server, a store of objects, a database.
-
-    Args:
-        texts: ``Type: message`` of the exception and of those that caused it.
-        raised_in: the files of their innermost frames.
-    """
+    """Whether an exception is about a connection to what is no rank: a web server, a store of objects, a database. By
+    ``Type: message`` of it and of those that caused it, and the files of their innermost frames."""
     if any(_OF_RANKS.search(text) for text in texts):
         return False
     return any(_CLIENT.search(file) for file in raised_in)

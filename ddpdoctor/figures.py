@@ -195,11 +195,7 @@ class Section:
 
 
 def chosen(ranks: Sequence[int], first: Iterable[int] = (), most: int = MOST_ROWS) -> tuple[int, ...]:
-    """The ranks to show of many, in order: those that matter, the first and the last, and some evenly between.
-
-    Args:
-        first: those that matter, the most important first.
-    """
+    """The ranks to show of many, in order: these, the most important first, both ends, and some evenly between."""
     if len(ranks) <= most:
         return tuple(ranks)
     wanted = [rank for rank in dict.fromkeys(first) if rank in set(ranks)][: most // 2]

@@ -111,12 +111,8 @@ class Merged:
 def judge(
     source: Source, checks: Iterable[Check], facts: Any, on_error: Callable[[str], None]
 ) -> list[Verdict]:
-    """Ask each check about the facts of one source.
-
-    Args:
-        facts: what the ``examine_*`` methods of this source take.
-        on_error: is given the traceback of a check that broke.
-    """
+    """Ask each check about the facts of one source, as its ``examine_*`` methods take them; ``on_error`` is given the
+    traceback of a check that broke."""
     with uncollected():
         return [_judge_one(source, check, facts, on_error) for check in checks]
 
@@ -162,11 +158,8 @@ def _advised(check: Check, finding: Finding, facts: Any) -> Finding:
 
 
 def settled(judgement: Judgement) -> Passed | Skipped | list[Finding]:
-    """What a check says, in the end: its findings, and what else it says only where there are none.
-
-    Raises:
-        NotMeasured: it cannot say.
-    """
+    """What a check says, in the end: its findings, and what else it says only where there are none. Raises NotMeasured
+    where it cannot say."""
     said = [judgement] if isinstance(judgement, Finding | Passed | Skipped) else list(judgement)
     other = next((it for it in said if not isinstance(it, Finding)), None)
     findings = [it for it in said if isinstance(it, Finding)]
@@ -219,11 +212,8 @@ def merge(verdicts: Sequence[Verdict], hides: Callable[[Finding], bool] = lambda
     """One line for each check, whatever number of sources it looked at, and all findings in order of blame.
 
     Blame: fail before warn before info; then the host before the group before a run, since what is wrong
-    with the machine explains what goes wrong on it. What another finding explains is left out, and what several
-    sources found is told once. Lines are about the findings that are left then.
-
-    Args:
-        hides: whether the user has silenced a finding.
+    with the machine explains what goes wrong on it. What another finding explains is left out, and what the user has
+    silenced (``hides``); what several sources found is told once. Lines are about the findings that are left then.
     """
     verdicts = drop_symptoms(verdicts)
     findings = _in_order_of_blame(verdicts)

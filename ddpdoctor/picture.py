@@ -29,11 +29,7 @@ _STYLES = ("-", "--", ":", "-.")
 
 
 def draw(charts: Sequence[Lines], path: Path) -> None:
-    """Charts side by side, two in a row, on a transparent background.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Charts, two in a row, on a transparent background. Raises OSError where the file cannot be written."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Canvas
 

@@ -20,12 +20,7 @@ _Self = TypeVar("_Self", bound="Progress")
 
 
 class Progress:
-    """The progress of one command; a context manager, which leaves the terminal as it was.
-
-    Args:
-        quiet: say nothing.
-        stream: where to; stderr unless a test looks.
-    """
+    """The progress of one command, on stderr but for tests; a context manager that leaves the terminal as it was."""
 
     def __init__(self, quiet: bool = False, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

@@ -28,11 +28,7 @@ class UnknownSelector(ValueError):
 
 
 def all_checks() -> tuple[Check, ...]:
-    """Every check there is, ordered by code.
-
-    Raises:
-        ValueError: two checks claim one code.
-    """
+    """Every check there is, ordered by code. Raises ValueError where two claim one code."""
     return _checks_with("")
 
 
@@ -110,11 +106,7 @@ def select(source: Source, selected: Sequence[str] = (), ignored: Sequence[str] 
 
 
 def verify_selectors(selectors: Sequence[str]) -> None:
-    """Refuse a selector that means nothing.
-
-    Raises:
-        UnknownSelector: no check, name, family or source goes by it.
-    """
+    """Refuse a selector by which no check, name, family or source goes: raises UnknownSelector."""
     for selector in (it for it in selectors if it.lower() not in _SOURCES):
         if not any(matches(check, source, selector) for check in all_checks() for source in check.sources()):
             raise UnknownSelector(f"unknown check {selector!r}; `ddpdoctor checks` lists them")

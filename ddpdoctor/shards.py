@@ -26,14 +26,9 @@ class Overlap:
 def overlap(shards: Mapping[int, Sequence[int]], samples: int, ranks: int) -> Overlap | None:
     """What ranks draw twice of a dataset that they divide; None where they divide it, or are not meant to.
 
-    Args:
-        shards: of the ranks that are known.
-        samples: in the dataset.
-        ranks: how many divide it; those that are not known draw as many as the others.
-
-    Draws beyond the number of samples are padding. Not meant to divide are shards that repeat samples in themselves
-    (drawn with replacement), in which each sample is drawn equally often (repeated augmentation), or that all
-    together are far more or fewer than the samples there are.
+    Ranks whose shards are not known draw as many as the others. Draws beyond the number of samples are padding. Not
+    meant to divide are shards that repeat samples in themselves (drawn with replacement), in which each sample is drawn
+    equally often (repeated augmentation), or that all together are far more or fewer than the samples there are.
     """
     known = sum(len(shard) for shard in shards.values())
     total = known * ranks // len(shards)
@@ -58,14 +53,10 @@ def shared_by_chance(
     """The samples that several ranks have, where each drew its part out of an order of its own; none where the samples
     do not look so.
 
-    Args:
-        samples: what each known rank drew first of its part, in random order, by content.
-        lengths: how long the parts are.
-        ranks: how many have a part; those that are not known have one as long as the others'.
-
-    Two ranks that drew ``a`` and ``b`` samples of ``n`` each by itself share ``a * b / n`` by chance; parts of one
-    order share none, whether it was shuffled or not. Samples that the data repeats turn up on one rank as well as on
-    two, and what is given to all ranks on purpose is shared by more than chance.
+    The samples are what each known rank drew first of its part, in random order, by content; parts of ranks that are
+    not known are as long as the others'. Two ranks that drew ``a`` and ``b`` samples of ``n`` each by itself share
+    ``a * b / n`` by chance; parts of one order share none, whether it was shuffled or not. Samples that the data
+    repeats turn up on one rank as well as on two, and what is given to all on purpose is shared by more than chance.
     """
     counts = [len(drawn) for drawn in samples.values()]
     total = sum(lengths.values()) * ranks // len(lengths)

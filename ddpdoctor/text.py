@@ -191,12 +191,7 @@ def by_state(
     text: Callable[[_T], str] = str,
     places: Mapping[int, Where | None] = MappingProxyType({}),
 ) -> tuple[Evidence, ...]:
-    """What is so on each rank, equal states once.
-
-    Args:
-        text: says what a state is.
-        places: where ranks are in it.
-    """
+    """What is so on each rank, equal states once, as ``text`` says it; ``places`` are where ranks are in it."""
     ranks: dict[str, list[int]] = {}
     for rank, state in states.items():
         ranks.setdefault(text(state), []).append(rank)

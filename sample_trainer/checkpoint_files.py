@@ -26,11 +26,8 @@ _NAME = re.compile(r"step-([0-9]{8,18})\.pt")
 
 
 def write(folder: Path, step: int, content: Content, *, best: bool, keep: int) -> None:
-    """Write one checkpoint, and then remove all but the newest ``keep``.
-
-    Raises:
-        OSError: the disk is full, the folder cannot be written. What was there stays as it was.
-    """
+    """Write one checkpoint, and then remove all but the newest ``keep``. Raises OSError where the disk is full or the
+    folder cannot be written; what was there stays as it was."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in (f"step-{step:08d}.pt", *(["best.pt"] if best else [])):
         write_whole(folder / name, content)
@@ -97,11 +94,7 @@ def step_of(checkpoint: Path) -> int:
 
 
 def read(checkpoint: Path) -> bytes:
-    """The content of a checkpoint.
-
-    Raises:
-        TrainerError: it is not what was written.
-    """
+    """The content of a checkpoint. Raises TrainerError where it is not what was written."""
     try:
         if not checkpoint.is_file():
             raise TrainerError(f"there is no checkpoint {checkpoint}")

@@ -43,11 +43,8 @@ class Checkpoints:
     # --- Saving -----------------------------------------------------------------------------------------------
 
     def begin(self, step: int) -> None:
-        """Before training from a step on: make the folder, and remove what a save left that was killed.
-
-        Raises:
-            TrainerError: it cannot be written, or it holds later checkpoints, of another run.
-        """
+        """Before training from a step on: make the folder, and remove what a save left that was killed. Raises
+        TrainerError where it cannot be written, or holds later checkpoints, of another run."""
 
         def prepare() -> None:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,14 +59,8 @@ class Checkpoints:
         on_rank_0(prepare, f"{self.folder} cannot be used for checkpoints")
 
     def save(self, step: int, *, best: bool = False) -> None:
-        """Write a checkpoint; no rank goes on before it is complete.
-
-        Args:
-            best: whether it is the best so far.
-
-        Raises:
-            TrainerError: replicas differ, or it cannot be written; those that are complete are as they were.
-        """
+        """Write a checkpoint, the best so far perhaps; no rank goes on before it is complete. Raises TrainerError where
+        replicas differ, or it cannot be written; those that are complete are as they were."""
         states = {name: on_cpu(part.state_dict()) for name, part in self._parts.items()}
         # Not the buffers, which are rank 0's word: BatchNorm's averages differ between forwards, and DDP gives every
         # rank those of rank 0 before each.
@@ -94,11 +85,8 @@ class Checkpoints:
         return Path(checkpoint.decode()) if checkpoint else None
 
     def load(self, checkpoint: Path) -> int:
-        """Give every rank the state in a checkpoint, into host memory first; its step.
-
-        Raises:
-            TrainerError: on every rank: it is missing, corrupt, of another model, or lacks a part.
-        """
+        """Give every rank the state in a checkpoint, into host memory first; its step. Raises TrainerError, on every
+        rank, where it is missing, corrupt, of another model, or lacks a part."""
 
         content = on_rank_0(partial(files.read, checkpoint), f"{checkpoint} cannot be read")
         with _fits(checkpoint, "it is no checkpoint"):

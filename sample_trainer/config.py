@@ -245,11 +245,8 @@ def _environment() -> str:
 
 
 def read_config(file: Path | None, overrides: Sequence[str] = ()) -> Config:
-    """The defaults, changed by a file, changed by KEY=VALUE words.
-
-    Raises:
-        TrainerError: a file that cannot be read, an unknown key, a wrong value, settings that exclude each other.
-    """
+    """The defaults, changed by a file, changed by KEY=VALUE words. Raises TrainerError where the file cannot be read, a
+    key is unknown, a value is wrong, or settings exclude each other."""
     config = Config()
     if file is not None:
         config.run.name = file.stem
@@ -335,10 +332,7 @@ def _nearest(key: str) -> str:
 
 def _convert(value: Any, kind: Any) -> Any:
     """A value as the type of a field, by its text: words of the command line are text, and YAML takes 1e-3 for one.
-
-    Raises:
-        ValueError, LookupError, OverflowError: it is none.
-    """
+    Raises ValueError, LookupError or OverflowError where it is none."""
     options, text = typing.get_args(kind), value if isinstance(value, str) else json.dumps(value, default=str)
     if isinstance(kind, types.UnionType):
         return None if text.lower() in ("null", "none") else _convert(value, options[0])

@@ -43,11 +43,7 @@ class Material:
 
 
 def load(data: Data) -> Material:
-    """Read what the configuration names.
-
-    Raises:
-        TrainerError: there is nothing to learn from.
-    """
+    """Read what the configuration names. Raises TrainerError where there is nothing to learn from."""
     content = read_text(data)
     text = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0)
     cut = len(text) - int(len(text) * data.held_out)

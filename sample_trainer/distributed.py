@@ -144,11 +144,8 @@ def verify_weight_sync(model: nn.Module) -> dict[str, Any] | None:
 
 
 def verify_equal(states: Mapping[str, Any]) -> None:
-    """Compare this rank's states with rank 0's to the bit, by digests: 32 bytes are sent, whatever their size.
-
-    Raises:
-        TrainerError: on every rank, where one differs.
-    """
+    """Compare this rank's states with rank 0's to the bit, by digests: 32 bytes are sent, whatever their size. Raises
+    TrainerError, on every rank, where one differs."""
     for name, state in states.items():
         mine = to_tensor(bytes.fromhex(checksum(state)))
         every = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
@@ -161,11 +158,8 @@ def verify_equal(states: Mapping[str, Any]) -> None:
 
 
 def on_rank_0(act: Callable[[], bytes | None], failure: str) -> bytes:
-    """Do it on rank 0 while the others wait; what it gave, on every rank.
-
-    Raises:
-        TrainerError: on every rank, where it failed.
-    """
+    """Do it on rank 0 while the others wait; what it gave, on every rank. Raises TrainerError, on every rank, where it
+    failed."""
     answer = b""
     if dist.get_rank() == 0:
         try:

@@ -31,15 +31,8 @@ class BenchFailed(Exception):
 
 
 def run(setting: Setting, cpus: float, seconds: float, stage: Callable[[str], None]) -> Results:
-    """Measure; leave neither a process nor a file.
-
-    Args:
-        seconds: the time limit.
-        stage: is called with what is measured now.
-
-    Raises:
-        BenchFailed: a rank failed, or the time limit was reached.
-    """
+    """Measure within so many seconds, and leave neither a process nor a file; ``stage`` is told what is measured now.
+    Raises BenchFailed where a rank failed, or the time is over."""
     folder = Path(tempfile.mkdtemp(prefix="ddpdoctor-bench-"))
     doing = ["importing torch"]
 

@@ -143,11 +143,7 @@ class GroupRecord:
         return min(broken, key=lambda rank: rank.order_of_blame, default=None)
 
     def values(self, measurement: str) -> dict[int, Mapping[str, Any]]:
-        """A measurement's result by rank, complete.
-
-        Raises:
-            NotMeasured: it was not asked for, or not every rank returned one.
-        """
+        """A measurement's result by rank, complete. Raises NotMeasured where it was not asked for, or one lacks."""
         if measurement not in self.wanted:
             raise NotMeasured(f"{measurement} was not measured")
         values = {
@@ -169,11 +165,8 @@ class GroupRecord:
         return results
 
     def require_right_answers(self) -> None:
-        """For a check whose problem wrong answers would imitate: one cause, one finding.
-
-        Raises:
-            NotMeasured: a collective gave a wrong answer. Where collectives were not measured, nothing is known.
-        """
+        """For a check whose problem wrong answers would imitate: one cause, one finding. Raises NotMeasured where a
+        collective gave a wrong answer; where collectives were not measured, nothing is known."""
         if "collectives" in self.wanted and (wrong := self.wrong_answers()):
             raise NotMeasured(f"{wrong[0].op} gives a wrong answer")
 

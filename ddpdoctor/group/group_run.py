@@ -55,12 +55,9 @@ class GroupRun:
         if_orphaned: Sequence[Path] = (),
         timed_every: float = 0.0,
     ) -> None:
-        """Start the engine, which imports torch and waits.
-
-        Args:
-            if_orphaned: folders that are removed where this process is killed before the end.
-            timed_every: seconds between two looks at ranks that are only timed, and take the time they need.
-        """
+        """Start the engine, which imports torch and waits. The folders ``if_orphaned`` are removed where this process
+        is killed before the end; ranks that are only timed, and take the time they need, are looked at every
+        ``timed_every`` seconds."""
         self.launch, self.folder, self.system, self._timed_every = launch, folder, system, timed_every
         self.measurements = list(measurements)
         self.started = time.monotonic()
@@ -102,13 +99,10 @@ class GroupRun:
         when_timed: Callable[[], None] | None = None,
         lost: Callable[[], str | None] = lambda: None,
     ) -> GroupRecord:
-        """Let the ranks go, watch them to their end, and stop whatever is left.
+        """Let the ranks go, watch them to their end, by the command's deadline, and stop whatever is left.
 
-        Args:
-            deadline: of the whole command, on the monotonic clock.
-            stage: is told what the group does now.
-            when_timed: is called once when nothing is timed any more, so that other work may begin.
-            lost: tells in a clause which host of the job was lost; None while all are there.
+        ``stage`` is told what the group does now; ``when_timed`` is called once when nothing is timed any more, so that
+        other work may begin; ``lost`` tells in a clause which host of the job was lost, None while all are there.
         """
         self._when_timed, self._lost = when_timed, lost
         hung: str | None = None
@@ -239,11 +233,8 @@ class GroupRun:
         return idle > HANG_SECONDS or self._is_past(limit * self._slowdown, with_work=True)
 
     def _is_past(self, seconds: float, *, with_work: bool = False) -> bool:
-        """Whether this time has gone by since there was something new, as far as our processes could use it.
-
-        Args:
-            with_work: whether the time in which they worked counts, too.
-        """
+        """Whether this time has gone by since there was something new, as far as our processes could use it;
+        ``with_work`` counts the time in which they worked, too."""
         self._observer.follow(self._pids)
         spent = self._observer.spent
         used = spent[Spent.IDLE] + (spent[Spent.WORKING] if with_work else 0.0)

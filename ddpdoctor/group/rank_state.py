@@ -67,11 +67,8 @@ class RankState(RankRecord):
             self.finished = True
 
     def notice_death(self, *, late: bool = False) -> None:
-        """See whether the process is gone without having said why; what comes after its end is no death.
-
-        Args:
-            late: somebody has broken already, and the engine may have begun to end the others.
-        """
+        """See whether the process is gone without having said why; what comes after its end is no death. It is ``late``
+        where somebody has broken already, and the engine may have begun to end the others."""
         silent = not (self.finished or self.failure or self.died)
         if self.pid and silent and is_gone(self.pid):
             self.read_events()

@@ -24,11 +24,7 @@ LOOKS = 5
 
 
 def find(pids: Sequence[int], processes: Sequence[Process] | None = None) -> list[Job]:
-    """The jobs of these processes; where none is given, every job on this machine.
-
-    Raises:
-        NoJob: a process is gone, or no job's.
-    """
+    """The jobs of these processes, else every job on this machine. Raises NoJob where one is gone or no job's."""
     running = System().processes() if processes is None else processes
     others = as_they_are_now(process for process in running if process.pid != os.getpid())
     among = [] if pids else jobs_among(others)
@@ -60,14 +56,8 @@ def _numbered(job: Job) -> Job | None:
 
 
 def look_at(job: Job, stage: Callable[[str], None]) -> HangSnapshot:
-    """The job as it stands, or as it goes on.
-
-    Args:
-        stage: is told what begins.
-
-    Raises:
-        NoJob: it ended, or not one of its ranks may be looked at.
-    """
+    """The job as it stands, or as it goes on; ``stage`` is told what begins. Raises NoJob where it ended, or not one of
+    its ranks may be looked at."""
     stage(f"looking at {plural(len(job.ranks), 'rank')}")
     records = job.records if job.records and job.records.is_dir() else None
     snapshot = capture(job.ranks, records=records, native=False)

@@ -47,12 +47,8 @@ class Look:
 
 
 def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:
-    """Look at these processes.
-
-    Args:
-        records: where our recorder writes; it is asked for the flight recorder at the first look, and for the stacks
-            that py-spy does not see at each.
-    """
+    """Look at these processes. Our recorder, which writes to ``records``, is asked for the flight recorder at the first
+    look, and for the stacks that py-spy does not see at each."""
     # Before py-spy halts them: a halted process would be seen as stopped.
     ours = recorders_threads(records)
     snapshots = {pid: snapshot(pid, ours) for pid in pids}

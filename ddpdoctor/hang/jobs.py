@@ -77,11 +77,8 @@ def _with_torch(group: Sequence[Process]) -> Sequence[Process]:
 
 
 def jobs_of(pids: Sequence[int], processes: Sequence[Process]) -> list[Job]:
-    """The jobs to which these processes belong: as launchers, as ranks, or as workers of a rank.
-
-    Raises:
-        NoJob: one of them is gone, is another user's, or has nothing to do with Python.
-    """
+    """The jobs to which these processes belong: as launchers, as ranks, or as workers of a rank. Raises NoJob where one
+    is gone, is another user's, or has nothing to do with Python."""
     by_pid = {process.pid: process for process in processes}
     known = jobs_among(processes)
     jobs: dict[tuple[int, ...], Job] = {}

@@ -50,11 +50,7 @@ class StoredSnapshot:
 
 
 def write(snapshot: HangSnapshot, folder: Path, records: Path | None = None) -> None:
-    """Write it into a folder, which may hold those of other hosts.
-
-    Args:
-        records: what our recorder wrote of its processes is copied from there.
-    """
+    """Write it, with a copy of what our recorder wrote of its processes, into a folder that may hold other hosts'."""
     folder.mkdir(parents=True, exist_ok=True)
     first = min(snapshot.processes, key=lambda it: it.pid, default=SampledProcess(os.getpid(), None))
     name = f"{_OF_A_NAME.sub('_', first.host) or 'host'}-{first.pid}"
@@ -86,11 +82,8 @@ def is_kept(folder: Path) -> bool:
 
 
 def read(*folders: Path) -> HangSnapshot:
-    """What all hosts wrote into some folders, or into folders right below them, as one.
-
-    Raises:
-        Refused: there is none, or one is not what :func:`write` writes.
-    """
+    """What all hosts wrote into some folders, or into folders right below them, as one. Raises Refused where there is
+    none, or one is not what :func:`write` writes."""
     files = sorted(file for folder in folders for file in _files(folder))
     if not files:
         raise Refused(f"no file ends with {ENDING}, as those of ddpdoctor hang --dump do")

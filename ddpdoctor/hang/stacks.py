@@ -73,11 +73,8 @@ def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnav
 
 
 def look_into(pids: Iterable[int], stopped: Container[int] = ()) -> dict[int, MainThread | StacksUnavailable]:
-    """The main thread of each process, or why it cannot be seen.
-
-    Args:
-        stopped: those that a signal or a debugger holds; they are read as they are.
-    """
+    """The main thread of each process, or why it cannot be seen; those that a signal or a debugger holds are read as
+    they are."""
     options = {pid: ("--nonblocking",) if pid in stopped else () for pid in pids}
     with ThreadPoolExecutor(max_workers=8) as pool:
         return dict(zip(options, pool.map(_try_one, options, options.values()), strict=True))
@@ -123,11 +120,8 @@ def _waits_for_threads(frames: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def peer_of(frames: Sequence[Mapping[str, Any]]) -> int | None:
-    """The rank of the job that the arguments of the outermost call of torch.distributed name.
-
-    Args:
-        frames: as py-spy tells them, innermost first, with their variables.
-    """
+    """The rank of the job that the arguments of the outermost call of torch.distributed name; in frames with their
+    variables, innermost first, as py-spy tells them."""
     calls = (frame for frame in reversed(frames) if frame["filename"].endswith(_C10D))
     for call in calls:
         values = {variable["name"]: variable.get("repr") for variable in call.get("locals") or ()}
@@ -146,11 +140,7 @@ def _native_of_one(pid: int) -> tuple[str, ...]:
 
 
 def dump(pid: int, *options: str) -> list[Mapping[str, Any]]:
-    """All threads of a process, as py-spy tells them.
-
-    Raises:
-        StacksUnavailable: it could not look.
-    """
+    """All threads of a process, as py-spy tells them. Raises StacksUnavailable where it could not look."""
     program = py_spy()
     if program is None:
         raise StacksUnavailable("py-spy is not installed: pip install py-spy")

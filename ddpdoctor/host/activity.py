@@ -118,11 +118,7 @@ class Activity:
     seconds: float = LOOK_SECONDS
 
     def doing(self, all_threads: float = BUSY_SHARE, main_thread: float = BUSY_SHARE) -> Doing:
-        """What it did.
-
-        Args:
-            all_threads: shares of a CPU that they use if they only wait; likewise ``main_thread``.
-        """
+        """What it did; the threads, and the main thread, use these shares of a CPU if they only wait."""
         before, after = self.before, self.after
         if after is None or after.state in "ZX":
             return Doing.GONE
@@ -239,11 +235,7 @@ class Observer:
         return time.monotonic() - self._looked >= LOOK_SECONDS
 
     def look(self, pids: Iterable[int], ignored: Collection[int] = ()) -> None:
-        """Look at them.
-
-        Args:
-            ignored: threads that are left out, as those of our recorder.
-        """
+        """Look at them, but not at threads that are ignored, as those of our recorder."""
         now = time.monotonic()
         self._seconds, self._looked = now - self._looked, now
         snapshots = {pid: snapshot(pid, ignored) for pid in pids}
@@ -257,11 +249,7 @@ class Observer:
         return Activity(self._before.get(pid), self._now.get(pid), self._seconds)
 
     def follow(self, pids: Callable[[], Iterable[int]]) -> None:
-        """Look at the processes where that is due, and count what they spent their time with.
-
-        Args:
-            pids: finds them, where they are looked at now.
-        """
+        """Find the processes and look at them where that is due, and count what they spent their time with."""
         if not self.is_due:
             return
         self.look(pids())

@@ -72,12 +72,9 @@ def descendants(pid: int) -> list[int]:
 
 
 def connected_outside(files: Mapping[int, Collection[int]], job: Container[int]) -> set[int]:
-    """Those of some processes that have their connections to others than the processes of a job.
-
-    Args:
-        files: the sockets of each process, by their numbers; none where they are not seen. A socket that is no
-            internet connection has its other end on this host, and counts as one to the job.
-    """
+    """Those of some processes that have their connections to others than the processes of a job, by the numbers of
+    their sockets; none where they are not seen. A socket that is no internet connection has its other end on this host,
+    and counts as one to the job."""
     try:
         connections = psutil.net_connections("inet")
     except (psutil.Error, OSError):

@@ -76,12 +76,7 @@ class SystemCall:
 
 
 def call_of(folder: Path, thread: int) -> SystemCall:
-    """The call of one thread.
-
-    Args:
-        folder: the process's in /proc.
-        thread: its id there.
-    """
+    """The call of one thread, by the folder of its process in /proc, and its id there."""
     task = folder / "task" / str(thread)
     words = text_of(task, "syscall").split()
     if not words or words[0] == str(_RESTARTED):

@@ -113,11 +113,7 @@ class Job:
         return [*torchrun, *patient, *module, "--", *self.words]
 
     def environ(self, launch: Launch, folder: Path, torch: str | None) -> dict[str, str]:
-        """The environment that it runs in.
-
-        Args:
-            torch: the version of the torch that is installed.
-        """
+        """The environment that it runs in, where this version of torch is installed."""
         environ = dict(os.environ) if self.kind is JobKind.LINE else _without_launch_defaults(os.environ)
         if self.bundled:
             environ.pop("PYTHONSAFEPATH", None)  # it would hide the trainer's own modules from it

@@ -28,12 +28,10 @@ _LOOK_SECONDS = 0.01
 
 
 def main(variables: dict[str, str], gate: str) -> None:
-    """Be torchrun, with the options of ``sys.argv``.
+    """Be torchrun, with the options of ``sys.argv``; the ranks wait for the file ``gate`` before they begin.
 
-    Args:
-        variables: of the ranks alone. Those of the recorder would make it record torchrun, too, and the ranks would
-            look like workers of that process.
-        gate: the file for which the ranks wait before they begin.
+    The variables are of the ranks alone. Those of the recorder would make it record torchrun, too, and the ranks would
+    look like workers of that process.
     """
     tempfile.tempdir = str(Path(gate).parent)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
     preload(["torch.distributed.run", "torch._dynamo"])  # DistributedDataParallel's constructor needs dynamo

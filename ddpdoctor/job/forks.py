@@ -16,13 +16,10 @@ _POLL = 0.002
 
 
 def wait_for_forks(files: Sequence[Path]) -> None:
-    """Wait until every rank of this host has been forked.
+    """Wait until every rank of this host has been forked: each has one of the files, from its first moment.
 
     The parent holds the store. A thread of it that answers the first ranks may hold a lock, of glibc's resolver for
     instance, while a later one is forked, which then waits for that lock for ever.
-
-    Args:
-        files: one of each rank, which is there from the rank's first moment.
     """
     end = time.monotonic() + _FORK_SECONDS
     while not all(file.exists() for file in files) and time.monotonic() < end:

@@ -74,11 +74,8 @@ class Guard:
         return reader
 
     def start(self, command: Sequence[str], *, apart: bool) -> None:
-        """Start the command with the mark in its environment, in a process group of its own where it is apart.
-
-        Raises:
-            OSError: it is not there or may not be executed.
-        """
+        """Start the command with the mark in its environment, in a process group of its own where it is apart. Raises
+        OSError where it is not there or may not be executed."""
         environ = {**os.environ, MARK: self.run_id}
         # Python ignores these two, and a command would inherit that.
         ignored = (signal.SIGPIPE, signal.SIGXFSZ)

@@ -117,11 +117,7 @@ def began_at(folder: Path) -> float:
 
 
 def read_trace(folder: Path, ended_at: float | None = None) -> Trace:
-    """The run in this folder.
-
-    Args:
-        ended_at: when the job was ended on another host, on the clock of these records; None where it was not.
-    """
+    """The run in this folder, whose job was ended on another host at this time, if any, by the records' clock."""
     known = read_job(folder)
     assert known is not None, f"{folder} is no job's"
     job, launch = known
@@ -361,11 +357,8 @@ def before_cleanup(raised: Raised) -> Raised:
 
 
 def hosts_that_ray_lost(processes: Iterable[Recording]) -> tuple[LostHost, ...]:
-    """The hosts whose workers Ray Train could not reach any more, with their ranks: its exception tells.
-
-    Args:
-        processes: those that are no rank; the program is one of them.
-    """
+    """The hosts whose workers Ray Train could not reach any more, with their ranks: its exception tells, in the
+    program, which is one of the processes that are no rank."""
     ranks: dict[str, list[int]] = {}
     for message in (process.raised.message for process in processes if process.raised):
         for worker in _RAY_WORKER.finditer(message):

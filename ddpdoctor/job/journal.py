@@ -83,11 +83,8 @@ class Downloads:
             self._lengths.add(length)
 
     def among(self, files: Mapping[Path, Path]) -> Iterator[Path]:
-        """Those that are downloads; none of what the job had written before it came as an answer.
-
-        Args:
-            files: new ones, each with the place where it is now.
-        """
+        """Those of some new files that are downloads, by the places where they are now; none of what the job had
+        written before it came as an answer."""
         if not self._began and not self._files:
             return
         times: dict[str, list[tuple[int, Path]]] = {}

@@ -100,13 +100,8 @@ class _Follower:
 
 
 class Output:
-    """Follows the files of a job in a thread of its own, so that a slow reader of ours does not hold up the watch.
-
-    Args:
-        find: the files that there are by now.
-        out: our stdout, or what stands in for it.
-        err: our stderr.
-    """
+    """Follows the files of a job, as far as they are there by now, in a thread of its own, so that a slow reader of
+    ours does not hold up the watch. ``out`` and ``err`` are our stdout and stderr, or stand in for them."""
 
     def __init__(
         self,

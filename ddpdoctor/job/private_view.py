@@ -83,11 +83,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _mount(source: str, target: Path, kind: str | None = None, flags: int = 0, options: str = "") -> None:
-    """mount(2).
-
-    Raises:
-        NoView: the kernel refuses it.
-    """
+    """mount(2). Raises NoView where the kernel refuses it."""
     words = [word if word is None else word.encode() for word in (source, str(target), kind)]
     if _libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None):
         reason = os.strerror(ctypes.get_errno())
@@ -95,11 +91,7 @@ def _mount(source: str, target: Path, kind: str | None = None, flags: int = 0, o
 
 
 def _unshare_as_user() -> None:
-    """Enter a mount namespace, and one of users in which this one may mount.
-
-    Raises:
-        NoView: the system does not allow it.
-    """
+    """Enter a mount namespace, and one of users in which this one may mount. Raises NoView where that is forbidden."""
     uid, gid = os.getuid(), os.getgid()
     if _libc.unshare(_CLONE_NEWNS | _CLONE_NEWUSER):
         raise NoView(f"unshare: {os.strerror(ctypes.get_errno())}")
@@ -112,11 +104,8 @@ def _unshare_as_user() -> None:
 
 
 def mounts(text: str) -> list[_Mount]:
-    """Those that are not hidden below another, outer ones first.
-
-    Args:
-        text: ``/proc/self/mountinfo``, read as Latin-1: a path is bytes, with a few of them as octal numbers.
-    """
+    """Those in ``/proc/self/mountinfo`` that are not hidden below another, outer ones first. It is read as Latin-1: a
+    path is bytes, with a few of them as octal numbers."""
     seen: dict[Path, _Mount] = {}
     for line in text.splitlines():
         fields, _, of_system = line.partition(" - ")
@@ -180,16 +169,9 @@ class _View:
     def assemble(
         self, mounts: Sequence[_Mount], owned: Sequence[Path] | None, visible: Iterable[Path]
     ) -> None:
-        """Put it together.
-
-        Args:
-            mounts: those of the system.
-            owned: the folders to cover in a user namespace; None where all can be.
-            visible: paths that are the real ones.
-
-        Raises:
-            NoView: the kernel refuses a mount.
-        """
+        """Put it together from the mounts of the system; the paths that are visible are the real ones. In a user
+        namespace the owned folders are covered; None where all can be. Raises NoView where the kernel refuses a
+        mount."""
         self.staging.mkdir(parents=True)
         _mount("none", Path("/"), flags=_MS_REC | _MS_SLAVE)
         if owned is None:
@@ -326,11 +308,7 @@ class _Owned:
         return ordered[:_MOST_COVERED]
 
     def require(self, path: Path) -> None:
-        """Make sure that what is written beside a path can be undone.
-
-        Raises:
-            NoView: it cannot.
-        """
+        """Make sure that what is written beside a path can be undone. Raises NoView where it cannot."""
         covered = next((folder for folder in self.folders if path.is_relative_to(folder)), None)
         if covered is None:
             raise NoView(f"{path} cannot have an overlay of this user's")
@@ -423,11 +401,7 @@ def _become(layers: Path, visible: Sequence[Path], script: Path | None, *, by_us
 
 
 def _try(layers: Path, visible: Sequence[Path], script: Path | None) -> None:
-    """The same in a child: a process cannot leave a user namespace in which it may not mount.
-
-    Raises:
-        NoView: that failed.
-    """
+    """The same in a child: none can leave a user namespace in which it may not mount. Raises NoView where it failed."""
     layers.mkdir()
     pid = os.fork()
     if pid == 0:

@@ -30,12 +30,7 @@ from ddpdoctor.program.polls import Poll, poll_of
 
 
 class RankObserver:
-    """Observes the ranks of a job.
-
-    Args:
-        guard: the process from which all of the job descends.
-        records: where our recorder writes.
-    """
+    """Observes the ranks of a job, which descends from one process, ``guard``; our recorder writes to ``records``."""
 
     def __init__(self, guard: int, records: Path | None = None) -> None:
         self._guard, self._records = guard, records
@@ -160,11 +155,7 @@ class RankObserver:
         return Observation(activity, moved, wakes_in, OUTSIDE_SECONDS if unsure else 0.0)
 
     def _process(self, pid: int, little: float, backend: str = "") -> SampledProcess:
-        """A process between the last two looks, without its stack.
-
-        Args:
-            little: the share of a CPU that its threads use while they only wait.
-        """
+        """A process between the last two looks, without its stack; threads that only wait use ``little`` of a CPU."""
         activity = self._observer.activity(pid)
         doing = activity.doing(little, LITTLE_SHARE) if activity.after else Doing.WAITS
         wakes = 0.0 if backend == "nccl" else activity.wakes

@@ -168,12 +168,8 @@ class Watch:
         return min(given, default=TIMEOUTS.get(backend, OTHER_TIMEOUT))
 
     def all_ended(self, nproc: int | None, is_gone: Callable[[int], bool] = lambda pid: False) -> bool:
-        """Whether every rank has reached the end of its script, or is gone.
-
-        Args:
-            nproc: ranks on this host; None where only they themselves know.
-            is_gone: whether a process is, by its id.
-        """
+        """Whether every rank on this host has reached the end of its script, or is gone; ``nproc`` is None where only
+        the ranks themselves know how many they are."""
         ranks = list(self.ranks().values())
         expected = nproc or max((rank.local_world_size or 1 for rank in ranks), default=1)
         ended = (rank.ended or (not rank.elsewhere and is_gone(rank.pid)) for rank in ranks)

@@ -142,11 +142,7 @@ class JobRun:
         self._running.send(number)
 
     def finish(self, deadline: float) -> Trace:
-        """Wait for its end, no longer than until the deadline or until it has stopped; leave no process.
-
-        Args:
-            deadline: on the monotonic clock.
-        """
+        """Wait for its end, until the deadline, on the monotonic clock, or until it has stopped; leave no process."""
         self.release()
         hung = False
         try:

@@ -100,11 +100,8 @@ class Supervisor:
         self._detector.go_on(time.monotonic(), seen=seen)
 
     def capture(self, folder: Path, still: float) -> JobState:
-        """Look closely at every process of the job that is left, and keep what is seen in its folder.
-
-        Returns:
-            What the ranks did meanwhile; still where none is left.
-        """
+        """Look closely at every process of the job that is left, and keep what is seen in its folder; what the ranks
+        did meanwhile, and still where none is left."""
         ranks = self.watch.ranks()
         alive = {
             process.pid: rank for rank, process in ranks.items() if not (process.ended or process.elsewhere)

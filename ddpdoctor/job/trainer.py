@@ -52,12 +52,7 @@ def trainer_script() -> Path:
 
 
 def bundled_trainer(launch: Launch, folder: Path, script: Path | None = None) -> Job:
-    """The trainer on this node's ranks.
-
-    Args:
-        folder: of the run; each rank leaves its summary there.
-        script: another one to run with the trainer's options; the trainer itself where none is given.
-    """
+    """The trainer, or another script with its options, on this node's ranks; each leaves its summary in the folder."""
     settings = (f"parallel.backend={launch.backend}", f"run.folder={folder / 'out'}", *_SHORT)
     words = (str(script or trainer_script()), *settings)
     return Job(JobKind.SCRIPT, words, RecorderOptions(full=True), bundled=True)
@@ -91,11 +86,8 @@ def about(config: Path) -> str:
 
 
 def read_config(file: Path | None, words: Sequence[str]) -> dict[str, Any]:
-    """A configuration as the trainer would read it: a file's settings, changed by KEY=VALUE words.
-
-    Raises:
-        BadConfiguration: it would refuse it.
-    """
+    """A configuration as the trainer would read it: a file's settings, changed by KEY=VALUE words. Raises
+    BadConfiguration where it would refuse it."""
     command = [sys.executable, "-B", "-c", _READ, str(trainer_script().parent), str(file or ""), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -116,12 +108,7 @@ class Failure:
 
 class TrainingRun:
     def __init__(self, words: Sequence[str], launch: Launch, folder: Path) -> None:
-        """Start it.
-
-        Args:
-            words: of the trainer's command line.
-            folder: empty; for what torchrun and the ranks write.
-        """
+        """Start it with the words of its command line, in an empty folder for what torchrun and the ranks write."""
         self.launch, self.folder = launch, folder
         job = Job(JobKind.SCRIPT, (str(trainer_script()), *words))
         self._running: Running = start(
@@ -148,11 +135,8 @@ class TrainingRun:
         return torchrun.streams(self.folder, self.launch, bool)
 
     def failure(self, status: int = FAILED) -> Failure:
-        """Why it failed: what the first rank said, or how it ended, or what torchrun said.
-
-        Args:
-            status: torchrun's; negative for a signal.
-        """
+        """Why it failed: what the first rank said, or how it ended, or what torchrun said, whose status is negative for
+        a signal."""
         codes = torchrun.exit_codes((self.folder / "launcher.log").read_text(errors="replace"), self.launch)
         folders = torchrun.rank_folders(self.folder, self.launch)
         errors = [(error, rank) for rank, path in folders if (error := torchrun.recorded_failure(path))]

@@ -30,11 +30,8 @@ _OF_PYTHON = "__pycache__"
 
 
 def undo(folder: Path, working: Path) -> None:
-    """Note what the job in this folder would have written, and remove that; once, after the job's end.
-
-    Args:
-        working: the job's working directory. Elsewhere, temporary files are not told.
-    """
+    """Note what the job in this folder would have written, and remove that; once, after the job's end. Outside its
+    working directory, temporary files are not told."""
     layers = folder / LAYERS
     if not layers.is_dir():
         return
@@ -161,12 +158,8 @@ def _change(place: Path, real: Path) -> WrittenFile | None:
 
 
 def view_command(command: Sequence[str], folder: Path, script: str | None, why_not: str | None) -> list[str]:
-    """The command line that runs another in a private view, but for its folder.
-
-    Args:
-        script: the file that is run, where it is known.
-        why_not: why it is to run without a view, with its files kept by the recorder, where that is so.
-    """
+    """The command line that runs another in a private view, but for its folder; or, where ``why_not`` says why, without
+    a view, with its files kept by the recorder. The script is the file that is run, where it is known."""
     options = {
         "layers": str(folder / LAYERS),
         "visible": [str(folder)],

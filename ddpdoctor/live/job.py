@@ -141,11 +141,7 @@ class _Pace:
 
 
 class LiveRanks:
-    """Looks at a job again and again.
-
-    Args:
-        watch: of its records; who owns it lets it look.
-    """
+    """Looks at a job again and again, by a watch of its records, which whoever owns it lets look."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch

@@ -32,15 +32,8 @@ class NoClient(ImportError):
 
 
 class Metrics:
-    """Publishes a job until it is closed.
-
-    Args:
-        target: ``:9400``, ``9400``, ``host:9400``, or the path of a file.
-
-    Raises:
-        NoClient: prometheus_client is not installed.
-        OSError: the port or the file cannot be used.
-    """
+    """Publishes a job until it is closed, at ``:9400``, ``9400`` or ``host:9400``, or in a file by its path. Raises
+    NoClient where prometheus_client is not installed, OSError where the port or the file cannot be used."""
 
     def __init__(self, target: str) -> None:
         try:

@@ -46,11 +46,8 @@ class UnreadableInput(Exception):
 
 
 def streams(paths: list[str]) -> list[Stream]:
-    """A stream for each file meant, opened when it is read.
-
-    Raises:
-        UnreadableInput: one does not exist, or a folder holds no file.
-    """
+    """A stream for each file meant, opened when it is read. Raises UnreadableInput where one does not exist, or a
+    folder holds no file."""
     all_streams = [stream for path in paths for stream in _streams(path)]
     named = {
         stream.name: int(match["rank"]) for stream in all_streams if (match := _RANK_NAME.search(stream.name))

@@ -256,11 +256,8 @@ class Log:
                     yield link
 
     def reason(self, *patterns: str) -> Reason:
-        """:meth:`search`, for a check that has nothing else to look for.
-
-        Raises:
-            NotMeasured: the output does not say any of these.
-        """
+        """:meth:`search`, for a check that has nothing else to look for. Raises NotMeasured where the output says none
+        of these."""
         mention = self.search(*patterns)
         if mention is None:
             raise NotMeasured(NOT_IN_OUTPUT.reason)

@@ -83,11 +83,7 @@ class Stream:
 
 
 def read(streams: Iterable[Stream], words: Sequence[str]) -> Log:
-    """Everything that the streams say, in one pass over each.
-
-    Args:
-        words: what the checks ask for (``Check.log_words``).
-    """
+    """Everything that the streams say, in one pass over each; the checks ask for ``words`` (``Check.log_words``)."""
     reading = _Reading(words)
     for stream in streams:
         reading.take(stream)

@@ -68,10 +68,8 @@ class Scanner:
     """Tells lines apart by their shape, which is the line without digits.
 
     A job repeats itself: thousands of lines differ in nothing but numbers. Words have no digits, so the shape of a
-    line decides whether one stands in it, and each shape is looked at once.
-
-    Args:
-        groups: groups of words; a line with a word of any is worth reading.
+    line decides whether one stands in it, and each shape is looked at once. A line with a word of any group is worth
+    reading.
     """
 
     def __init__(self, groups: Sequence[Sequence[str]]) -> None:

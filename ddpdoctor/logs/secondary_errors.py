@@ -114,11 +114,8 @@ def first_death(log: Log) -> Ended | None:
 
 
 def has_failed(log: Log, before: float = math.inf) -> bool:
-    """Whether a rank raised, gave up or ended otherwise than by SIGTERM, so that who was stopped later is a victim.
-
-    Args:
-        before: the position of a line; what stands behind it does not count.
-    """
+    """Whether a rank raised, gave up or ended otherwise than by SIGTERM before the line of this position, so that who
+    was stopped later is a victim."""
     raised = (raised.line for raised in (*filter(waited_in_vain, log.fatal), *own_causes(log)))
     ends = (end.line for end in log.ended if end.code not in (0, -signal.SIGTERM))
     lines = (*raised, *(wait.line for wait in log.waits), *ends)

@@ -25,11 +25,7 @@ class RunState(str, Enum):
 
 
 class Agreement:
-    """Of one run, as one host sees it.
-
-    Args:
-        spare: hosts that the job can lose, where its ranks are started anew.
-    """
+    """Of one run, as one host sees it; the job can lose ``spare`` hosts, where its ranks are started anew."""
 
     def __init__(self, nodes: Nodes, spare: int = 0) -> None:
         self._nodes, self._spare = nodes, spare
@@ -40,12 +36,7 @@ class Agreement:
         self.tell(RunState.MOVES)
 
     def tell(self, state: RunState, ranks: Collection[int] = (), world_size: int = 0) -> None:
-        """Tell the others what the ranks of this host do.
-
-        Args:
-            ranks: of this host.
-            world_size: of the job, as they know it.
-        """
+        """Tell the others what the ranks of this host do, and the job's size as they know it."""
         self._ranks, self._world_size = ranks, world_size
         self._nodes.status.update({_RUN: state.value, RANKS: sorted(ranks)})
 
@@ -65,11 +56,8 @@ class Agreement:
         return all(state in (RunState.STILL, RunState.OVER, RunState.FAILED) for state in states)
 
     def is_over(self, victim_seconds: float, *, restarts: bool = False) -> bool:
-        """Whether a rank of another host failed, or the host was lost, and the ranks here had time to say so.
-
-        Args:
-            restarts: whether the launcher may start the ranks anew without a host that was lost.
-        """
+        """Whether a rank of another host failed, or the host was lost, and the ranks here had time to say so;
+        ``restarts`` says whether the launcher may start the ranks anew without a host that was lost."""
         states = [status.get(_RUN) for status in self._nodes.statuses().values()]
         # Whether the job does without the hosts that were lost, or may do so soon.
         goes_on = len(self._nodes.lost()) <= self._spare and (restarts or self._has_all_ranks())

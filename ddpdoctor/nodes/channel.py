@@ -41,11 +41,7 @@ class NoMessage(Exception):
 
 
 class Channel:
-    """One connection.
-
-    Args:
-        status: is asked what to tell with each sign of life.
-    """
+    """One connection; ``status`` is asked what to tell with each sign of life."""
 
     def __init__(self, connection: socket.socket, status: Callable[[], Mapping[str, Any]] = dict) -> None:
         self._connection, self._status_here = connection, status
@@ -169,14 +165,7 @@ def _encoded(message: Message) -> list[bytes]:
 
 
 def read_message(read: Callable[[int], bytes]) -> Message:
-    """A message.
-
-    Args:
-        read: gives so many bytes.
-
-    Raises:
-        NoMessage: it is none, or too large.
-    """
+    """A message, of a function that reads so many bytes. Raises NoMessage where it is none, or too large."""
     magic, values, body = _HEAD.unpack(read(_HEAD.size))
     if magic != _MAGIC:
         raise NoMessage("it is no ddpdoctor of this version")

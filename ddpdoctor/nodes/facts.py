@@ -65,11 +65,7 @@ class NodeFacts:
 
 
 def facts_of(host: Host, words: Iterable[str] = ()) -> NodeFacts:
-    """What this host tells.
-
-    Args:
-        words: of the job's command line; of those that are files, the checksums are told.
-    """
+    """What this host tells, with the checksums of those words of the job's command line that are files."""
     usable = host.usable_interfaces
     nodes = (name for name in host.system.list_dir("/sys/devices/system/node") if name.startswith("node"))
     versions = {"torch": host.torch_version, "Python": platform.python_version()}

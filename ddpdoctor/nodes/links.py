@@ -47,11 +47,8 @@ class Link:
 
 
 class Doorbell(socketserver.ThreadingTCPServer):
-    """A port of this host on which it answers the others' trials: a byte comes back, more is taken and confirmed.
-
-    Args:
-        address: of this host, by which the others reach it; empty for any.
-    """
+    """A port at an address of this host, empty for any, on which it answers the others' trials: a byte comes back, more
+    is taken and confirmed."""
 
     daemon_threads, block_on_close = True, False
 

@@ -35,20 +35,13 @@ _Unnumbered = list[tuple[NodeFacts, Channel]]
 
 
 class NotMet(Exception):
-    """This host does not take part: node 0 did not answer, refused it, or cannot listen.
-
-    The text is the reason, in a clause.
-    """
+    """This host does not take part, for a reason in a clause: node 0 did not answer, refused it, or cannot listen."""
 
 
 @dataclass
 class Nodes:
-    """The hosts of the job, as one of them sees them.
-
-    Attributes:
-        facts: of all that came, in the order of their ranks.
-        status: what this host tells with each sign of life.
-    """
+    """The hosts of the job, as one of them sees them: the facts of all that came, in the order of their ranks;
+    ``status`` is what this host tells with each sign of life."""
 
     here: NodeFacts
     channels: dict[int, Channel]
@@ -128,12 +121,8 @@ class Nodes:
 def wait_for_name(
     launch: Launch, resolves: Callable[[str], Sequence[str]], deadline: float, tell: Callable[[str], object]
 ) -> None:
-    """Wait until the address of node 0 resolves; that it does not is told where the host is examined.
-
-    Args:
-        resolves: gives the addresses of a name.
-        deadline: of the whole command.
-    """
+    """Wait, until the deadline of the whole command, until the address of node 0 resolves; that it does not is told
+    where the host is examined."""
     end = min(deadline, time.monotonic() + NAME_SECONDS)
     while not resolves(launch.master_addr) and time.monotonic() < end:
         tell(f"waiting for {launch.master_addr} to resolve to an address")
@@ -141,15 +130,8 @@ def wait_for_name(
 
 
 def meet(launch: Launch, here: NodeFacts, deadline: float, tell: Callable[[str], object]) -> Nodes:
-    """Wait for the others.
-
-    Args:
-        here: what the others are told of this host.
-        tell: is told who is waited for.
-
-    Raises:
-        NotMet: this host cannot take part.
-    """
+    """Wait for the others, who are told ``here`` of this host; ``tell`` is told who is waited for. Raises NotMet where
+    this host cannot take part."""
     return _lead(launch, here, deadline, tell) if here.node_rank == 0 else _join(launch, here, deadline, tell)
 
 

@@ -19,11 +19,7 @@ class Damaged(Exception):
 
 
 def pack(folder: Path, wanted: Iterable[Path]) -> tuple[bytes, list[str]]:
-    """Files of a folder as bytes, and the names of those that are not in them as a whole.
-
-    Args:
-        wanted: files in the folder, the most important first.
-    """
+    """Files of a folder, the most important first, as bytes, and the names of those that are not in them as a whole."""
     room, cut = LARGEST, []
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as parcel:
@@ -50,11 +46,7 @@ def _content(file: Path, room: int) -> bytes:
 
 
 def unpack(packed: bytes, folder: Path) -> None:
-    """Write the files into a folder.
-
-    Raises:
-        Damaged: it is no parcel, or a name in it leads out of the folder.
-    """
+    """Write the files into a folder. Raises Damaged where it is no parcel, or a name in it leads out of the folder."""
     try:
         with zipfile.ZipFile(io.BytesIO(packed)) as parcel:
             files = parcel.infolist()

@@ -139,13 +139,8 @@ def _text(path: Path) -> str:
 
 
 def values_at(torch: Any, paths: Mapping[str, Path], frame: Any) -> dict[str, Plain]:
-    """The plain values among what a condition looks at, read without any code of the script's.
-
-    Args:
-        torch: the user's.
-        paths: of the condition.
-        frame: of the function that comes to it.
-    """
+    """The plain values that a condition looks at, by its paths, in the frame that comes to it; without any code of the
+    script's."""
     values: dict[str, Plain] = {}
     for text, (variable, steps) in paths.items():
         value = _variable(frame, variable)

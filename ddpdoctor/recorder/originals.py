@@ -39,13 +39,9 @@ _BESIDE = ".ddpdoctor-"
 
 
 class Originals:
-    """What is kept by this process, and by others that write to the same folder.
-
-    Args:
-        folder: of the journal.
-        ours: the folders that are not the script's: what changes there is nobody's loss.
-        covered: the folders that a private view covers for this process.
-    """
+    """What is kept by this process, and by others that write to the same folder, that of the journal. ``ours`` are the
+    folders that are not the script's: what changes there is nobody's loss; ``covered`` are those that a private view
+    covers for this process."""
 
     def __init__(self, folder: str, ours: Iterable[str], covered: Iterable[str] = ()) -> None:
         self._folder, self._ours, self._covered = folder, _below(ours), _below(covered)
@@ -81,12 +77,8 @@ class Originals:
             self.written(path, emptied=bool(flags & os.O_TRUNC), whole=bool(only_added))
 
     def written(self, path: Any, *, emptied: bool = False, whole: bool = False) -> None:
-        """A file gets another content.
-
-        Args:
-            emptied: whether its content goes first.
-            whole: whether its content stays, and at most something is added.
-        """
+        """A file gets another content, and is emptied first, or keeps as a whole what it has, to which at most
+        something is added."""
         if isinstance(path, int):
             return  # which was opened for that
         place = os.path.realpath(os.fsdecode(path))
@@ -171,11 +163,8 @@ class Originals:
         return is_covered or bool(_NOT_FILES.match(place)) or place.startswith(self._ours)
 
     def _keep(self, place: str, *, shared: bool = False) -> None:
-        """Keep what stands at a path, once for all processes, unless it is ours; return when that is done.
-
-        Args:
-            shared: whether it gets a further name, by which its content may change, too.
-        """
+        """Keep what stands at a path, once for all processes, unless it is ours; return when that is done. It is shared
+        where it gets a further name, by which its content may change, too."""
         if place in self._known or self._is_ours(place):
             return
         self._known.add(place)
@@ -388,11 +377,7 @@ def _hear_of_truncate(originals: Originals) -> None:
 
 
 def keep_originals(when_imported: Callable[[str, Callable[[], None]], None], covered: list[str]) -> None:
-    """Begin, where the environment asks for it.
-
-    Args:
-        covered: the folders that a private view covers for this process.
-    """
+    """Begin, where the environment asks for it, with the folders that a private view covers for this process."""
     folder = os.environ.get(FOLDER)
     if folder and os.path.isdir(folder):
         run, caches = os.path.dirname(os.path.dirname(folder)), os.environ.get(f"{FOLDER}_NOT", "")

@@ -257,11 +257,8 @@ class Passes:
             now.given = steps
 
     def took(self, now: OpenPass, waited: float, batch: Any, idle: float | None) -> None:
-        """The loop was given a batch, after so many seconds.
-
-        Args:
-            idle: what ``waits.idle()`` was before; None where that does not matter.
-        """
+        """The loop was given a batch, after so many seconds; ``idle`` is what ``waits.idle()`` was before, None where
+        that does not matter."""
         for other in self.open.values() if len(self.open) > 1 else ():
             if other is not now and other.until is None:
                 other.until = self.session.steps

@@ -88,7 +88,6 @@ def watch(
     """Make a patch that looks on.
 
     Args:
-        torch: the user's.
         before: gets the arguments; what it returns goes to ``after``, which is not called for None.
         after: gets also the result, or the exception, which then goes on to the user.
         brief: makes the call itself, between a few counts, where nothing is to be looked at; or returns ``IN_FULL``.
@@ -201,13 +200,8 @@ def hook(torch: Any, function: Callable[..., object]) -> Callable[..., None]:
 
 
 def hide_from_compiler(torch: Any, function: Any, *, everything: bool = False) -> None:
-    """Let torch.compile begin with what the function calls, as it would without us, and not with the function.
-
-    Args:
-        torch: the user's.
-        function: all functions that share its code are meant.
-        everything: leave out what it calls, too.
-    """
+    """Let torch.compile begin with what the function calls, as it would without us, and not with the function or any
+    that shares its code; with ``everything``, leave out what it calls, too."""
     dynamo: Any = getattr(torch._C._dynamo, "eval_frame", None)
     code = getattr(getattr(function, "func", function), "__code__", None)  # a partial has none of its own
     if code is None:

@@ -196,13 +196,8 @@ class StepDraws(TrainingPart):
 
     @guarded
     def look(self, at: Where | None, *, inside: bool, last: bool = False) -> None:
-        """Write down what was drawn since the last look.
-
-        Args:
-            at: the forward or update.
-            inside: whether that was in a forward.
-            last: whether the step ends here, and what follows belongs to none until a batch is taken.
-        """
+        """Write down what was drawn between the last look and this forward, or inside it, or this update. It is the
+        last where the step ends here, and what follows belongs to none until a batch is taken."""
         if self._since is not None:
             now = places(self.torch, _STEP)
             if drawn := moved(self._since, now):

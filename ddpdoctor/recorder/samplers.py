@@ -111,10 +111,7 @@ class Unforeseen(Exception):
 
 def foresee(torch: Any, iterator: Any, lengths: Lengths) -> tuple[array[int], int]:
     """The samples that a DataLoader's iterator, which has drawn nothing yet, will draw, and the number of batches.
-
-    Raises:
-        Unforeseen: that cannot be told.
-    """
+    Raises Unforeseen where that cannot be told."""
     drawing = iterator._sampler_iter
     if type(drawing) in _PLAIN_ITERATORS:
         return _flatten(copy.copy(drawing))
@@ -131,11 +128,8 @@ def foresee(torch: Any, iterator: Any, lengths: Lengths) -> tuple[array[int], in
 
 
 def _twin(torch: Any, sampler: Any, lengths: Lengths) -> Any:
-    """The same sampler with generators of its own, over numbers in place of the script's dataset.
-
-    Raises:
-        Unforeseen: it is not torch's own, or holds what is not.
-    """
+    """The same sampler with generators of its own, over numbers in place of the script's dataset. Raises Unforeseen
+    where it is not torch's own, or holds what is not."""
     if type(sampler) in (list, tuple, range):
         return sampler
     if not _is_torchs_own(torch, type(sampler)):
@@ -176,11 +170,8 @@ def _flatten(batches: Iterable[Any]) -> tuple[array[int], int]:
 
 
 def add_indices(indices: array[int], batch: Any) -> None:
-    """Append what a DataLoader was told to fetch: one index or several.
-
-    Raises:
-        Unforeseen: these are no integers of Python, numpy or torch.
-    """
+    """Append what a DataLoader was told to fetch: one index or several. Raises Unforeseen where these are no integers
+    of Python, numpy or torch."""
     batch = batch if type(batch) in (list, tuple) else (batch,)
     kinds = set(map(type, batch))
     if not all(kind is int or kind.__module__ in ("numpy", "torch") for kind in kinds):

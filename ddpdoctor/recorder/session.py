@@ -86,11 +86,8 @@ class Session:
         """Has ``undo`` do something else, too."""
 
     def begin(self, environ: Mapping[str, str]) -> None:
-        """Put every patch in place. One that fails leaves a note, and the others stand.
-
-        Args:
-            environ: what the launcher gave to this process.
-        """
+        """Put every patch in place; one that fails leaves a note, and the others stand. ``environ`` is the
+        launcher's."""
         on_fault(self.note)
         hide_from_compiler(self.torch, nothing, everything=True)
         self._begin_record(environ)
@@ -146,12 +143,7 @@ class Session:
         self._begin_record(os.environ)
 
     def event(self, event: Event, *, now: bool = False) -> None:
-        """Write an event down.
-
-        Args:
-            event: what was seen.
-            now: bring it to the file before this returns, for what may be the process's last words.
-        """
+        """Write an event down; ``now`` brings it to the file before this returns: it may be the process's last word."""
         written = round(time.monotonic(), 6)
         if self.sites.fresh:
             fresh, self.sites.fresh = self.sites.fresh, []

@@ -132,11 +132,8 @@ class Sites:
         return None if package is None else not is_in_package(place, package)
 
     def here(self, handed_on: Sequence[object] = ()) -> Site | None:
-        """The place from which the user's code came to the caller; None where there is none.
-
-        Args:
-            handed_on: what a function may have been given only to pass it on; then the place is its caller's.
-        """
+        """The place from which the user's code came to the caller, or to a function that was given ``handed_on`` only
+        to pass it on; None where there is none."""
         frame: FrameType | None = sys._getframe(1)
         innermost = None
         while frame is not None:

@@ -248,13 +248,8 @@ class Training(Part):
                 opened()
 
     def spend(self, phase: str, seconds: float, idle: float) -> None:
-        """Add to the time of a phase, without what it waited for other ranks and for a CPU, and without ours.
-
-        Args:
-            phase: its name.
-            seconds: from its beginning to its end.
-            idle: what ``waits.idle()`` was when it began.
-        """
+        """Add to the time of a phase, without what it waited for other ranks and for a CPU, and without ours; ``idle``
+        is what ``waits.idle()`` was when it began."""
         self._totals[phase] += max(0.0, seconds - (self.waits.idle() - idle))
 
     def tell_progress(self) -> None:

@@ -143,11 +143,7 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def read_run(folder: Path, now: float | None = None) -> Run:
-    """Read one run, as far as it goes.
-
-    Args:
-        now: seconds since the epoch; the present where none is given.
-    """
+    """Read one run, as far as it goes, at a time in seconds since the epoch; at present where none is given."""
     problems: list[str] = []
     described = _read_description(folder / RUN, problems)
     points: dict[type, list[Any]] = {Step: [], Evaluation: [], Point: []}
@@ -186,11 +182,7 @@ def _read_description(path: Path, problems: list[str]) -> Description:
 
 
 def _point(line: bytes) -> Point:
-    """What a line tells.
-
-    Raises:
-        ValueError, ArithmeticError, RecursionError, TypeError, AttributeError: it is no measurement.
-    """
+    """What a line tells; else ValueError, ArithmeticError, RecursionError, TypeError or AttributeError is raised."""
     plain = json.loads(line)
     point = from_plain(_KINDS.get(plain.get("kind"), Step), plain)
     numbers = [float(value) for value in asdict(point).values() if value is not None]

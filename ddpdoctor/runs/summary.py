@@ -91,12 +91,8 @@ def summarize(run: Run) -> Summary:
 def summarize_all(
     runs: Sequence[Run], known: Iterable[Run] = (), baseline: Run | None = None
 ) -> list[Summary]:
-    """Several runs, each against the last single-process run that did the same work.
-
-    Args:
-        known: other runs that may serve as that.
-        baseline: the one to take for all of them, whatever it did.
-    """
+    """Several runs, each against the last single-process run, of these or of those that are known, that did the same
+    work; or all of them against the baseline, whatever it did."""
     if baseline is not None:
         return [_against(summarize(run), summarize(baseline)) for run in runs]
     alone = [run for run in (*known, *runs) if run.described.world_size == 1]

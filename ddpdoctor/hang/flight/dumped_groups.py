@@ -52,12 +52,7 @@ class ProcessGroups:
 
 
 def process_groups_of(dumps: Mapping[int, Dump], world_size: int | None) -> ProcessGroups:
-    """The groups, as told; else whoever used one, and everybody for the default group.
-
-    Args:
-        dumps: by rank.
-        world_size: of the job, where it is known.
-    """
+    """The groups, as told; else whoever used one, and for the default group everybody, where the size is known."""
     members_by_name: defaultdict[str, defaultdict[tuple[int, ...], list[int]]] = defaultdict(
         lambda: defaultdict(list)
     )

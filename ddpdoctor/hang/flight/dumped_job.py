@@ -48,12 +48,7 @@ _OTHER_END = {"send": "recv", "recv": "send"}
 
 
 class DumpedJob(HangAnalysis):
-    """A job of which nothing but dumps is known.
-
-    Args:
-        dumps: by rank.
-        world_size: of the job, where it is known and groups do not tell their members.
-    """
+    """A job of which nothing is known but dumps by rank, and its size where groups do not tell their members."""
 
     def __init__(self, dumps: Mapping[int, Dump], world_size: int | None = None) -> None:
         self.dumps = dumps

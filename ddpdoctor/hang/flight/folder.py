@@ -54,11 +54,8 @@ class Dumps:
 
 
 def read_folder(place: Path) -> Dumps:
-    """Read every dump in a folder and in the folders in it, as one for each host; or those whose path begins so.
-
-    Raises:
-        Refused: there is no dump that can be read.
-    """
+    """Read every dump in a folder and in the folders in it, as one for each host; or those whose path begins so. Raises
+    Refused where there is no dump that can be read."""
     ranks = {file: rank for file in files_of(place) if (rank := rank_of(file)) is not None}
     if not ranks:
         raise Refused("no file name contains a rank, as nccl_trace_rank_0 does")

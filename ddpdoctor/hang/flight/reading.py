@@ -24,10 +24,8 @@ _KEYS = (b"entries", b"pg_config", b"pg_status")
 
 
 def rank_of(file: Path) -> int | None:
-    """The rank that a dump's name tells.
-
-    ``comm_lib_trace_rank_3``, ``nccl_trace_host7_rank_12``, ``rank_3.host7.json``, ``fr3``.
-    """
+    """The rank that a dump's name tells: ``comm_lib_trace_rank_3``, ``nccl_trace_host7_rank_12``,
+    ``rank_3.host7.json``, ``fr3``."""
     named = _NAMED.findall(file.name)
     last = _LAST.search(file.name)
     text = named[-1] if named else last[1] if last else ""
@@ -45,11 +43,7 @@ def looks_like_dump(file: Path) -> bool:
 
 
 def read(file: Path, rank: int) -> Dump:
-    """Read a dump and reduce it.
-
-    Raises:
-        Refused: it is too large, or not what torch writes.
-    """
+    """Read a dump and reduce it. Raises Refused where it is too large, or not what torch writes."""
     return reduce(content(file), rank, file)
 
 
@@ -62,11 +56,8 @@ def entry(dump: Dump, group: str, number: int) -> Entry | None:
 
 
 def content(file: Path) -> dict[str, Any]:
-    """What a dump holds, a dictionary with a list of entries, whatever they are.
-
-    Raises:
-        Refused: it is too large, or not that.
-    """
+    """What a dump holds, a dictionary with a list of entries, whatever they are. Raises Refused of all else, and where
+    it is too large."""
     length = file.stat().st_size
     if length > LARGEST:
         raise Refused(f"it has {size(length)}; at most {size(LARGEST)} are read")

@@ -36,11 +36,7 @@ Placed: TypeAlias = tuple[int, Values]
 
 
 def reduce(values: Values, rank: int, file: Path) -> Dump:
-    """A dump's content in short.
-
-    Raises:
-        Refused: an entry is not what torch writes.
-    """
+    """A dump's content in short. Raises Refused where an entry is not what torch writes."""
     try:
         return _reduce(values, rank, file)
     except fields.WRONG as wrong:
@@ -49,11 +45,7 @@ def reduce(values: Values, rank: int, file: Path) -> Dump:
 
 
 def entry_at(values: Values, rank: int, group: str, number: int) -> Entry | None:
-    """One collective in full; None where the ring has dropped it.
-
-    Raises:
-        Refused: an entry is not what torch writes.
-    """
+    """One collective in full; None where the ring dropped it. Raises Refused if an entry is not what torch writes."""
     try:
         entries = [
             (position, entry)

@@ -27,11 +27,8 @@ _DIFFERS = re.compile(
 
 
 def read_tables(text: str, file: Path) -> dict[int, Dump]:
-    """The dump of each rank; of several recorders that of the last which has calls, as NCCL's comes last.
-
-    Raises:
-        Refused, ValueError, RecursionError: a row is not what torch writes.
-    """
+    """The dump of each rank; of several recorders that of the last which has calls, as NCCL's comes last. Raises
+    Refused, ValueError or RecursionError where a row is not what torch writes."""
     sections = [_by_rank(section) for section in _SECTION.split(text)[1:]]
     by_rank = next((ranks for ranks in reversed(sections) if any(ranks.values())), (sections or [{}])[0])
     return {rank: reduce(_as_dump(calls), rank, file) for rank, calls in by_rank.items()}

@@ -21,16 +21,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def plain(source: bytes | BinaryIO) -> Any:
-    """The containers, numbers and texts that a pickle holds.
-
-    Memory is the caller's to limit (RLIMIT_AS): a few bytes can ask for gigabytes.
-
-    Args:
-        source: the pickle, or a file that has ``peek``; without it every number is a call of ``read``.
-
-    Raises:
-        Refused: it would import something, or it is no pickle, or is cut short.
-    """
+    """The containers, numbers and texts that a pickle holds; a file of it should have ``peek``, else every number is a
+    call of ``read``. Memory is the caller's to limit (RLIMIT_AS): a few bytes can ask for gigabytes. Raises Refused
+    where it would import something, is no pickle, or is cut short."""
     opened = io.BufferedReader(io.BytesIO(source)) if isinstance(source, bytes) else source
     try:
         return _Unpickler(opened).load()

@@ -45,13 +45,8 @@ def _beginnings(kinds: tuple[type, ...]) -> tuple[bytes, ...]:
 
 
 def decode(kind: type[E], line: bytes, sites: Sites) -> E:
-    """The event that a line tells.
-
-    Fields that this version does not know are left out.
-
-    Raises:
-        Malformed: it is cut short, lacks a field, or a field has another type.
-    """
+    """The event that a line tells, without fields that this version does not know. Raises Malformed where the line is
+    cut short, lacks a field, or a field has another type."""
     try:
         plain = _JSON.decode(line.decode("utf-8", "surrogatepass"))  # json.loads looks for the encoding first
     except (ValueError, RecursionError):
@@ -60,11 +55,8 @@ def decode(kind: type[E], line: bytes, sites: Sites) -> E:
 
 
 def from_plain(kind: type[T], plain: Any, sites: Sites = MappingProxyType({})) -> T:
-    """A dataclass from values of JSON, by the types of its fields.
-
-    Raises:
-        Malformed: a field is lacking, or has another type.
-    """
+    """A dataclass from values of JSON, by the types of its fields. Raises Malformed where one is lacking, or has
+    another type."""
     made: T = _made(kind, plain, sites)
     return made
 

@@ -24,12 +24,8 @@ class Event:
 
 
 def encode(event: Event | Site, written: float) -> str:
-    """The line of an event, without its newline. What has its default is left out.
-
-    Args:
-        event: any; a field may hold plain values, places, and dataclasses, in lists, tuples and mappings.
-        written: seconds on CLOCK_MONOTONIC.
-    """
+    """The line of an event, without its newline. What has its default is left out. A field may hold plain values,
+    places, and dataclasses, in lists, tuples and mappings; ``written`` is in seconds on CLOCK_MONOTONIC."""
     kind = type(event)
     plain = {"k": kind.__name__, "t": written}
     (_fillers.get(kind) or _filler(kind))(event, plain)

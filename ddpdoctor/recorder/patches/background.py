@@ -131,12 +131,7 @@ def _place(code: CodeType, line: int | None) -> list[Any]:
 
 
 def handled(thread: int, is_foreign: Callable[[str], bool]) -> dict[str, Any] | None:
-    """What a thread is handling; None where that is nothing, or no more than the end of an iterator.
-
-    Args:
-        thread: its identifier.
-        is_foreign: whether a file is not the script's own.
-    """
+    """What a thread, by its identifier, is handling; None where that is nothing, or no more than an iterator's end."""
     current = sys._current_exceptions().get(thread)
     error: Any = current[1] if isinstance(current, tuple) else current  # a tuple until Python 3.11
     if not isinstance(error, Exception) or isinstance(error, StopIteration | StopAsyncIteration):

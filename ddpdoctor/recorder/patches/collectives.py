@@ -349,12 +349,8 @@ def _watch(collectives: _Collectives, name: str, differentiable: bool) -> Make:
 
 
 def _first_inside(torch: Any, tensor: Any, held: Sequence[tuple[Any, Any]]) -> Any:
-    """The parameter whose values a tensor begins with that holds those of all; None where it does not.
-
-    Args:
-        torch: the user's.
-        tensor: one that is about to be reduced, perhaps a copy of all gradients or weights, reduced in one go.
-        held: parameters, in the order of their optimizer or wrapper, some of them twice perhaps; and the values.
+    """The parameter whose values a tensor begins with that holds those of all, as a copy of all gradients or weights
+    that is reduced in one go; None where it does not. They are in the order of their optimizer or wrapper, some twice.
     """
     known = list({id(parameter): (parameter, values) for parameter, values in held}.values())
     if tensor.numel() != sum(values.numel() for _, values in known):

@@ -142,11 +142,8 @@ class _Watch:
             self._tell(_EVENTS[event], path, emptied=emptied)
 
     def _is_the_scripts(self, frame: FrameType | None, not_for_it: tuple[str, ...]) -> bool:
-        """Whether the script's own code asks for it, itself or through what opens files for its caller.
-
-        Args:
-            not_for_it: how the modules begin that open files of their own.
-        """
+        """Whether the script's own code asks for it, itself or through what opens files for its caller; ``not_for_it``
+        is how the modules begin that open files of their own."""
         while frame is not None:
             module = str(frame.f_globals.get("__name__"))
             if module.startswith(not_for_it):

@@ -267,16 +267,8 @@ def end(training: Training, begun: Any, _: Any, error: BaseException | None) -> 
 def in_eval_mode(
     torch: Any, root: Any, modules: list[Any], is_foreign: Callable[[str], bool]
 ) -> tuple[str, ...] | None:
-    """The outermost modules in which all that act by their mode are in eval mode: ``("",)`` where the whole model is.
-
-    Args:
-        root: the model.
-        modules: it and those in it.
-        is_foreign: whether a file belongs to a library: what its modules do by their mode is not known.
-
-    Returns:
-        None where no module acts by its mode.
-    """
+    """The outermost modules in which all that act by their mode are in eval mode, ``("",)`` where the whole model is;
+    None where no module acts by its mode. What those of a foreign file, a library's, do by their mode is not known."""
     acting = {id(module) for module in modules if _acts(torch, module, is_foreign)}
     if not acting:
         return None

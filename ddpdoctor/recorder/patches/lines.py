@@ -82,11 +82,7 @@ class Lines(Part):
     # What is noticed.
 
     def enter(self, code: CodeType, caller: FrameType | None) -> Entered | None:
-        """A function of the script is entered; None where there are too many.
-
-        Args:
-            caller: the frame that called it.
-        """
+        """A function of the script is entered, called by this frame; None where there are too many."""
         entered = self.codes.get(id(code)) or self._meet(code)
         if entered is not None:
             entered.entries += 1
@@ -115,11 +111,8 @@ class Lines(Part):
         self.session.event(Called(entered.number, at))
 
     def reach(self, entered: Entered, line: int, frame: FrameType | None) -> None:
-        """A line is about to run, for the first time in this training step.
-
-        Args:
-            frame: in which the values of a condition are looked up; None leaves them out.
-        """
+        """A line is about to run, for the first time in this training step; without a frame, values of a condition are
+        left out."""
         entered.lines.add(line)
         self.news += 1
         if line in entered.branches.next:

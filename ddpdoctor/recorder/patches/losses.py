@@ -128,13 +128,8 @@ class Divisor:
 
 
 def divisors(torch: Any, node: Any, *, wait: bool) -> Iterator[Divisor]:
-    """Those of the terms of a loss, from its last operation on.
-
-    Args:
-        torch: the user's.
-        node: the loss's ``grad_fn``.
-        wait: read numbers of devices, too.
-    """
+    """Those of the terms of a loss, from its last operation, its ``grad_fn``, on; ``wait`` reads numbers of devices,
+    too."""
     waiting = [(node, Divisor())]
     for _ in range(_MOST_NODES):
         if not waiting:

@@ -57,13 +57,8 @@ def refuse(error: Exception) -> NoReturn:
 
 
 def is_own_fault(message: str, frames: Sequence[Where], is_foreign: Callable[[str], bool]) -> bool:
-    """Whether an exception is the rehearsal's: raised by its own code, or by gloo for a call that NCCL takes.
-
-    Args:
-        message: of the exception.
-        frames: its traceback, outermost first.
-        is_foreign: whether a file is somebody else's than the user's.
-    """
+    """Whether an exception, by its message and its traceback, outermost first, is the rehearsal's: raised by its own
+    code, or by gloo for a call that NCCL takes."""
     if _GLOO_LACKS.search(message):
         return True
     ours = [position for position, frame in enumerate(frames) if frame.file.startswith(_HERE)]
