@@ -236,8 +236,7 @@ def _in_order_of_blame(verdicts: Sequence[Verdict]) -> list[Finding]:
             for number, (other, seen_by) in enumerate(united)
             if _are_one(finding, source, other, seen_by)
         )
-        number = next(same, None)
-        if number is None:
+        if (number := next(same, None)) is None:
             united.append((finding, source))
         else:
             united[number] = (_united(united[number][0], finding), united[number][1])

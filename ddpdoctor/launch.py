@@ -93,8 +93,7 @@ class Launch:
     def from_json(cls, values: dict[str, Any]) -> Launch:
         """The launch that :meth:`to_json` wrote."""
         rendezvous = tuple((str(name), str(value)) for name, value in values.get("rendezvous", ()))
-        imagined = values.get("imagined")
-        if imagined is not None:
+        if (imagined := values.get("imagined")) is not None:
             imagined = Imagined(imagined["world_size"], imagined["nproc"], tuple(imagined["ranks"]))
         typed = {"explicit": frozenset(values["explicit"]), "rendezvous": rendezvous, "imagined": imagined}
         return cls(**{**values, **typed})

@@ -49,8 +49,7 @@ def ddp_check(request: pytest.FixtureRequest) -> Callable[..., Report]:
         given = _defaults(request.config)
         report = check(_script(script, request.path.parent), *args, **{**given, **options})
         request.node.add_report_section("call", "ddpdoctor", str(report))
-        wrong = _wrong(report, _expected(request.node))
-        if wrong:
+        if wrong := _wrong(report, _expected(request.node)):
             pytest.fail("\n\n".join(wrong), pytrace=False)
         return report
 

@@ -33,8 +33,7 @@ def fold_ranks(ranks: Iterable[int]) -> str:
 
 def ranks_phrase(ranks: Iterable[int], otherwise: str = "no rank") -> str:
     """``rank 2`` or ``ranks 0-1, 3``; ``otherwise`` where there is none."""
-    known = sorted(set(ranks))
-    if not known:
+    if not (known := sorted(set(ranks))):
         return otherwise
     return f"rank{'' if len(known) == 1 else 's'} {fold_ranks(known)}"
 

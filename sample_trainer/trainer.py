@@ -219,8 +219,7 @@ class DDPTrainer:
 
     def load_checkpoint(self) -> bool:
         """Go on from the newest checkpoint of the run folder; False where it is that of a run that is complete."""
-        newest = self.checkpoints.newest()
-        if newest is None:
+        if (newest := self.checkpoints.newest()) is None:
             log.warning("no checkpoint in %s: starts at step 0", self.checkpoints.folder)
             return True
         # DDP lays out its buckets anew after its first backward, and sums depend on the layout in their last bit.
@@ -264,8 +263,7 @@ def main() -> None:
     # epochs. Importing what DDP needs is a third quicker for it, too.
     gc.disable()
     with errors_printed_once():
-        config = read_command_line()
-        if config is None:
+        if (config := read_command_line()) is None:
             return
         try:
             device = set_up(config.parallel)

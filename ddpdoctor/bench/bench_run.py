@@ -73,8 +73,7 @@ def _measure(
 
 def _why(group: GroupRecord) -> str:
     """What the rank said that failed first."""
-    first = group.first_to_break()
-    if first is None:
+    if (first := group.first_to_break()) is None:
         return escape(group.broken or "")
     of_all = plural(group.launch.nproc, "rank")
     return f"rank {first.rank} of {of_all} failed, {first.step or 'joining the group'}: {_reason(first)}"

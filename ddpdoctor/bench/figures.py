@@ -69,7 +69,6 @@ def _bandwidth(results: Results) -> Iterator[Lines]:
         )
         for name in OPERATIONS
     )
-    known = tuple(each for each in series if each.points)
-    if known:
+    if known := tuple(each for each in series if each.points):
         title = f"Bus bandwidth of collectives, {plural(results.setting.nproc, 'rank')}"
         yield Lines(title, "bytes", "GB/s", known, tuple(map(size, sizes)), logarithmic=True)

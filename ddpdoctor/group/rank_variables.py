@@ -17,8 +17,7 @@ Values: TypeAlias = Mapping[int, Mapping[str, Any]]
 
 def contradictions(values: Values) -> Iterator[Evidence]:
     """Each a sentence and its ranks; what is missing or no number first, since nothing else can be said then."""
-    unreadable = [*_missing(values), *_not_numbers(values)]
-    if unreadable:
+    if unreadable := [*_missing(values), *_not_numbers(values)]:
         yield from unreadable
         return
     yield from _against_group(values)

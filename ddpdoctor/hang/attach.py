@@ -45,8 +45,7 @@ def _numbered(job: Job) -> Job | None:
     """The job with ranks that its environment does not tell; None where it has only DataLoader workers."""
     if any(rank is not None for rank in job.ranks.values()):
         return job
-    ranks = ranks_by_arguments(job.ranks)
-    if not ranks:
+    if not (ranks := ranks_by_arguments(job.ranks)):
         return None
     if None in ranks.values() or len(set(ranks.values())) < len(
         ranks
@@ -83,8 +82,7 @@ def _elsewhere(job: Job) -> tuple[str, ...]:
 
 def _left_dumps(job: Job) -> dict[int, Dump]:
     """What torch itself wrote of its flight recorders, where that is not of an earlier job."""
-    place = place_in(job.environ)
-    if place is None:
+    if (place := place_in(job.environ)) is None:
         return {}
     began = time.time() - job.age
     files = {

@@ -104,8 +104,7 @@ def ask(records: Path, pids: Iterable[int]) -> dict[int, Answer]:
         time.sleep(0.02)
         for pid in waiting - answers.keys():
             for file in records.glob(f"{pid}-*.stack.json"):
-                answer = _read(file, pid, asked)
-                if answer:
+                if answer := _read(file, pid, asked):
                     answers[pid] = answer
     return answers
 

@@ -84,8 +84,7 @@ def is_kept(folder: Path) -> bool:
 def read(*folders: Path) -> HangSnapshot:
     """What all hosts wrote into some folders, or into folders right below them, as one. Raises Refused where there is
     none, or one is not what :func:`write` writes."""
-    files = sorted(file for folder in folders for file in _files(folder))
-    if not files:
+    if not (files := sorted(file for folder in folders for file in _files(folder))):
         raise Refused(f"no file ends with {ENDING}, as those of ddpdoctor hang --dump do")
     if len(files) > MOST_FILES:
         raise Refused(f"there are {len(files)} files; at most {MOST_FILES} are read")

@@ -141,8 +141,7 @@ def _native_of_one(pid: int) -> tuple[str, ...]:
 
 def dump(pid: int, *options: str) -> list[Mapping[str, Any]]:
     """All threads of a process, as py-spy tells them. Raises StacksUnavailable where it could not look."""
-    program = py_spy()
-    if program is None:
+    if (program := py_spy()) is None:
         raise StacksUnavailable("py-spy is not installed: pip install py-spy")
     # One process at a time: `dump --json` ignores `--subprocesses`.
     command = [program, "dump", "--json", *options, "--pid", str(pid)]

@@ -84,8 +84,7 @@ def _below(group: str, root: str) -> PurePosixPath:
 
 
 def _cpus(system: System, folder: str) -> float | None:
-    text = system.read_text(f"{folder}/cpu.max")
-    if text is None:
+    if (text := system.read_text(f"{folder}/cpu.max")) is None:
         quota, period = (
             _number(system, f"{folder}/cpu.cfs_quota_us"),
             _number(system, f"{folder}/cpu.cfs_period_us"),

@@ -69,8 +69,7 @@ def _find(gpus: Gpus, entry: str, by_name: bool) -> tuple[Gpu | None, str | None
     if by_name:
         gpu = _by_uuid(gpus, entry)
         return gpu, None if gpu else f"names {quote(entry)}, which is not a GPU of this machine"
-    digits = re.match(r"\+?(\d+)", entry)
-    if digits is None:
+    if (digits := re.match(r"\+?(\d+)", entry)) is None:
         return None, f"has the entry {quote(entry)}, which is not a number"
     index = int(digits.group(1))
     gpu = next((gpu for gpu in gpus.devices if gpu.index == index), None)

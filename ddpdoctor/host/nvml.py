@@ -205,8 +205,7 @@ def _peers(nvml: _Nvml, handles: dict[int, Any]) -> dict[tuple[int, int], tuple[
             _p2p_status(nvml, handles[a], handles[b], capability)
             for capability in ("READ", "WRITE", "NVLINK")
         )
-        known = [status for status in (read, write) if status]
-        if known:
+        if known := [status for status in (read, write) if status]:
             peers[a, b] = next((status for status in known if status != "OK"), "OK"), nvlink == "OK"
     return peers
 

@@ -142,8 +142,7 @@ class Job:
 
 def recorder_options(asked: RecorderOptions, launch: Launch, record: Path) -> RecorderOptions:
     """What is asked of the recorder in the ranks of a launch, which write into a folder."""
-    imagined = launch.imagined
-    if imagined is None:
+    if (imagined := launch.imagined) is None:
         return replace(asked, record=str(record), nproc=launch.nproc)
     ranks = ",".join(map(str, imagined.ranks))
     return replace(

@@ -303,8 +303,7 @@ def _tracebacks(text: str) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
     which no exception follows, as its first.
     """
     for frames in _FRAMES.finditer(text):
-        raised = _RAISED.match(text, frames.end())
-        if raised:
+        if raised := _RAISED.match(text, frames.end()):
             yield frames, raised
 
 

@@ -210,8 +210,7 @@ def sentence(job: LiveJob) -> str:
     parts = [f"step {job.steps:,}"]
     if seconds := job.step_seconds:
         parts.append(pace(seconds))
-    waits = _median(rank.wait_share for rank in job.ranks)
-    if waits is not None:
+    if (waits := _median(rank.wait_share for rank in job.ranks)) is not None:
         parts.append(f"waits {share(waits)}")
     parts += troubles(job)
     return ", ".join(parts)

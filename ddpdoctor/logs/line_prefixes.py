@@ -58,13 +58,11 @@ def strip(raw: str) -> Labelled:
     text = uncoloured(raw)
     process, rank, host, numbering = "", None, "", Numbering.RANK
     for _ in range(_MOST_LABELS):
-        match = _LABEL.match(text)
-        if match is None:
+        if (match := _LABEL.match(text)) is None:
             break
         named = fields(match)
         host = host or named.get("host", "")
-        number = named.get("rank") or named.get("local")
-        if number:
+        if number := named.get("rank") or named.get("local"):
             rank = int(number)
             numbering = Numbering.LOCAL_RANK if "local" in named else _BY_LAUNCHERS[place_of(match)].numbering
         if not process and (one := number or named.get("pid")):  # the innermost is not on every line
@@ -93,8 +91,7 @@ class Prefixes:
             shape = re.sub(r"\d+", r"\\d+", re.escape(before))
             self._shapes.setdefault(shape, re.compile(shape))
         matches = (shape.match(text) for shape in self._shapes.values()) if labelled.text == text else ()
-        match = next(filter(None, matches), None)
-        if match is None:
+        if (match := next(filter(None, matches), None)) is None:
             return labelled
         rest, rank = strip(text[match.end() :]), _NAMES_RANK.search(match[0])
         label = rest.label or _TIME.sub("", match[0]).strip()

@@ -239,8 +239,7 @@ class Log:
         compiled = [re.compile(pattern) for pattern in patterns]
         for raised in self.fatal:
             for link in reversed(raised.chain):  # it says the same again where it is handled
-                match = _first_match(compiled, link.text)
-                if match:
+                if match := _first_match(compiled, link.text):
                     return Reason(match, (link, *self._alike(link, compiled)))
         return None
 
@@ -258,8 +257,7 @@ class Log:
     def reason(self, *patterns: str) -> Reason:
         """:meth:`search`, for a check that has nothing else to look for. Raises NotMeasured where the output says none
         of these."""
-        mention = self.search(*patterns)
-        if mention is None:
+        if (mention := self.search(*patterns)) is None:
             raise NotMeasured(NOT_IN_OUTPUT.reason)
         return mention
 
@@ -272,8 +270,7 @@ class Log:
 
     def by_messages(self, check: Check) -> Judgement:
         """What a check says that has only messages to look for."""
-        found = self.message(check.messages)
-        if found is None:
+        if (found := self.message(check.messages)) is None:
             return NOT_IN_OUTPUT
         message, reason = found
         return of_message(check, message, reason.match, log_fields(reason))

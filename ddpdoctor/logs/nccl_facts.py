@@ -38,8 +38,7 @@ def read_facts(streams: Iterable[Stream]) -> JobFacts:
     version = ""
     for stream in streams:
         for line in _nccl_lines(stream.chunks):
-            match = _PROCESS.search(line)
-            if match is None:
+            if (match := _PROCESS.search(line)) is None:
                 version = version or (line if "NCCL version" in line else "")
             elif (match[1], match[2]) in lines_of or len(lines_of) < MOST_PROCESSES:
                 lines = lines_of[match[1], match[2]]

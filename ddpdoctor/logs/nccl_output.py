@@ -98,16 +98,14 @@ def parse(text: str) -> NcclFacts:
 
 def _messages(text: str) -> Iterator[tuple[str, str, str]]:
     for line in text.splitlines():
-        match = _LINE.search(line)
-        if match:
+        if match := _LINE.search(line):
             yield match["source"] or "", match["level"], match["text"].strip()
 
 
 def _matches(pattern: re.Pattern[str], messages: Iterable[str]) -> Iterator[Any]:
     """The pattern's group, or its groups, for each message that has it."""
     for message in messages:
-        match = pattern.search(message)
-        if match:
+        if match := pattern.search(message):
             yield match.group(1) if pattern.groups == 1 else match.groups()
 
 

@@ -72,12 +72,10 @@ class Ends:
         for ended in _ends(line):
             self._keep(ended)
         self._take_wait(line)
-        stopped = _STOPPED.search(line.text)
-        if stopped:
+        if stopped := _STOPPED.search(line.text):
             self.stopped.add(int(next(filter(None, stopped.groups()))))
         self.feed_bar(line)
-        size = _SIZE.search(line.text)
-        if size:
+        if size := _SIZE.search(line.text):
             self.world_size = max(self.world_size or 0, int(next(filter(None, size.groups()))))
 
     def feed_bar(self, line: Line) -> None:
@@ -129,12 +127,10 @@ class Ends:
         dumped = _DUMPED.search(line.text)
         if dumped and rank is not None:
             self.reached.setdefault(rank, int(dumped["enqueued"]))
-        stuck = _STUCK.search(line.text)
-        if stuck:
+        if stuck := _STUCK.search(line.text):
             known = Wait(rank, "a call of NCCL", line, seconds=float(stuck["seconds"]), collective=False)
             self.waits.setdefault((rank, "stuck"), known)
-        status = _STATUS.search(line.text)
-        if status:
+        if status := _STATUS.search(line.text):
             sequence = int(status["seq"] or status["old"])
             if rank is not None and not _is_of_smaller_group(line, rank):
                 self.reached.setdefault(rank, int(status["enqueued"]))
@@ -161,8 +157,7 @@ def _is_of_smaller_group(line: Line, rank: int | None) -> bool:
 
 def _ends(line: Line) -> Iterator[Ended]:
     for launcher, pattern in _ENDED:
-        match = pattern.search(line.text)
-        if match:
+        if match := pattern.search(line.text):
             found = fields(match)
             if launcher == "shells" and line.rank is not None:
                 found["rank"] = str(line.rank)

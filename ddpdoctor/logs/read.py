@@ -148,8 +148,7 @@ class _Reading:
             self._characters += len(line.text)
 
     def _take_nccl(self, line: Line) -> None:
-        match = _NCCL.search(line.text)
-        if match is None:
+        if (match := _NCCL.search(line.text)) is None:
             return
         process = match[1] or ""
         known = process in self._nccl or len(self._nccl) < MOST_PROCESSES

@@ -37,8 +37,7 @@ def _is_an_end(finding: Finding) -> bool:
 
 
 def _explains(finding: Finding) -> tuple[int, int, bool, str]:
-    sighting = finding.sighting
-    if sighting is None:
+    if (sighting := finding.sighting) is None:
         return 0, 0, False, finding.code
     state = next(number for number, roles in enumerate(_ORDER) if sighting.role in roles)
     return state, sighting.position, sighting.role is Role.EXCEPTION, finding.code
@@ -48,8 +47,7 @@ def without_symptoms(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """The verdicts with the root cause only, beside what is no failure."""
     verdicts = drop_symptoms(_without_attempts(verdicts))
     findings = [finding for verdict in verdicts for finding in verdict.findings]
-    cause = root_cause(findings)
-    if cause is None:
+    if (cause := root_cause(findings)) is None:
         return verdicts
     told = _with_readings(cause, findings)
     cleared = (_cleared(verdict, cause) for verdict in verdicts)

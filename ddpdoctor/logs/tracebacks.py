@@ -101,8 +101,7 @@ class Tracebacks:
 
     def feed(self, line: Line, label: str) -> bool:
         """Take one line; whether it belongs to a traceback."""
-        process = self._processes.get(label)
-        if process is None:
+        if (process := self._processes.get(label)) is None:
             if not _may_begin(line.text):
                 return False
             if len(self._processes) >= _MOST_LABELS:
@@ -112,8 +111,7 @@ class Tracebacks:
 
     def _take(self, process: _ProcessOutput, line: Line) -> bool:
         text = line.text
-        summed = _SUMMARY.match(text)
-        if summed:
+        if summed := _SUMMARY.match(text):
             process.summed = int(summed["rank"])
         if START in text:
             self._keep_message(process)
@@ -123,12 +121,10 @@ class Tracebacks:
             if inside := _INSIDE.match(text):
                 process.link, process.spawned = _INSIDE.pattern, int(inside["rank"])
             return True
-        spawned = _SPAWNED.match(text)
-        if spawned:
+        if spawned := _SPAWNED.match(text):
             process.spawned = int(spawned["rank"])
             return True
-        frame = _frame(text)
-        if frame:
+        if frame := _frame(text):
             self._keep_message(process)
             process.open = process.open or _Open()
             process.open.indent = len(text) - len(text.lstrip())
@@ -168,12 +164,10 @@ class Tracebacks:
 
     def _take_abort(self, process: _ProcessOutput, line: Line) -> bool:
         """An exception of C++ that nobody caught has no traceback, and its message in the next line."""
-        match = _ABORT.search(line.text)
-        if match:
+        if match := _ABORT.search(line.text):
             process.aborts = match["kind"].replace("::", ".")
             return True
-        reported = _ASYNCHRONOUS.search(line.text)
-        if reported:
+        if reported := _ASYNCHRONOUS.search(line.text):
             rank = int(reported["rank"]) if line.rank is None and reported["rank"] else line.rank
             self._keep_message(process)
             self._begin(process, Raised("DistBackendError", reported["message"], line, (), rank))
@@ -274,8 +268,7 @@ def _may_begin(text: str) -> bool:
 def _frame(text: str) -> Frame | None:
     if "File" not in text and ".py:" not in text:
         return None
-    match = _FRAME.match(text) or _RICH_FRAME.match(text)
-    if match is None:
+    if (match := _FRAME.match(text) or _RICH_FRAME.match(text)) is None:
         return None
     return Frame((match["function"] or "").strip(" │|"), match["file"], int(match["line"]))
 

@@ -175,8 +175,7 @@ def _watch_call(parts: Parts, kind: Any, original: Callable[..., Any]) -> Callab
             forward = super(kind, self).__call__ if inherited else functools.partial(original, self)
             if training.busy or is_compiling():
                 return forward(*args, **kwargs)
-            begun = parts.begin(self, (args, kwargs))
-            if begun is None:
+            if (begun := parts.begin(self, (args, kwargs))) is None:
                 return forward(*args, **kwargs)
             result = forward(*args, **kwargs)
         except BaseException as error:

@@ -154,8 +154,7 @@ def _checksum(torch: Any, tensor: Any) -> int:
 
 def _address(torch: Any, tensor: Any) -> int:
     # data_ptr() would give a lazy copy memory of its own; _data_address is where the storage begins.
-    read = getattr(torch._C, "_data_address", None)
-    if read is None:
+    if (read := getattr(torch._C, "_data_address", None)) is None:
         return int(tensor.data_ptr())
     return int(read(tensor) + tensor.storage_offset() * tensor.element_size())
 

@@ -32,8 +32,7 @@ class Keys:
 
     def of_groups(self, groups: Sequence[Sequence[Any]]) -> list[str]:
         """The keys of an optimizer's parameters, group by group; those that have none get one."""
-        unknown = [p for group in groups for p in group if self.get(p) is None]
-        if unknown:
+        if unknown := [p for group in groups for p in group if self.get(p) is None]:
             self._name(groups, unknown)
         return [self.get(p) or "" for group in groups for p in group]
 

@@ -39,8 +39,7 @@ def _is_usual(kind: type, name: str) -> bool:
         held = _held_by(base)
         if name in held or base is type:
             return False
-        of_dictionary = held.get("__dict__")
-        if of_dictionary is not None:
+        if (of_dictionary := held.get("__dict__")) is not None:
             if type(of_dictionary) is not GetSetDescriptorType:
                 return False
             usual = True

@@ -152,8 +152,7 @@ class LineTrace:
             self._lines.session.note("lines", "a debugger or a coverage tool traces the script already")
 
     def _tracer_of(self, frame: FrameType) -> Any:
-        entered = self._lines.enter(frame.f_code, frame.f_back)
-        if entered is None:
+        if (entered := self._lines.enter(frame.f_code, frame.f_back)) is None:
             return None
         if entered.tracer is None:
             entered.tracer = self._make_tracer(entered)

@@ -53,8 +53,7 @@ class RecorderOptions:
         """The options as they stand in the environment; what is absent or empty has its default."""
         given: dict[str, Any] = {}
         for field in fields(cls):
-            text = os.environ.get(f"{_PREFIX}{field.name.upper()}")
-            if text:
+            if text := os.environ.get(f"{_PREFIX}{field.name.upper()}"):
                 given[field.name] = _KINDS[str(field.type)](text)
         return cls(**given)
 

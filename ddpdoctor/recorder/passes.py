@@ -86,8 +86,7 @@ class Passes:
         if known is None:  # constructed before the recorder began
             self.construct(loader, None, None)
             known = self.loaders[loader]
-        before = self._current.get(iterator)
-        if before is not None:
+        if (before := self._current.get(iterator)) is not None:
             self._tell_end(before, "left")
         if known.index is None:
             self._tell_loader(known, loader)

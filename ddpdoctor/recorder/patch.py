@@ -119,8 +119,7 @@ def _looking_on(
                 return result
             if is_compiling():
                 return original(*args, **kwargs)
-            begun = begin(args, kwargs)
-            if begun is None:
+            if (begun := begin(args, kwargs)) is None:
                 return original(*args, **kwargs)
             result = original(*args, **kwargs)
         except BaseException as error:

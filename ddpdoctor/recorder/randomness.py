@@ -207,7 +207,5 @@ class StepDraws(TrainingPart):
 
     @guarded
     def _look_between(self, at: Where | None) -> None:
-        if self._updated is not None:
-            drawn = moved(self._updated, places(self.torch, _BETWEEN))
-            if drawn:
-                self.session.event(DrawnBetween(at, tuple(drawn)))
+        if self._updated is not None and (drawn := moved(self._updated, places(self.torch, _BETWEEN))):
+            self.session.event(DrawnBetween(at, tuple(drawn)))

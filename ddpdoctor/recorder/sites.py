@@ -44,12 +44,10 @@ _PYTHON = _python_itself()
 def _installed_script() -> str | None:
     """The installed package, or the file in one, that was started; empty for none, None while nobody knows it."""
     main = sys.modules.get("__main__")
-    file = getattr(main, "__file__", None)
-    if file is None:
+    if (file := getattr(main, "__file__", None)) is None:
         return "" if getattr(sys, "argv", ["-m"])[:1] in _WITHOUT_FILE else None
     place = os.path.abspath(file)
-    package = package_of(place)
-    if not package:
+    if not (package := package_of(place)):
         return _package_of_command(place)
     return package if getattr(main, "__spec__", None) is not None else place
 
@@ -106,10 +104,8 @@ class Sites:
 
     def is_foreign(self, file: str) -> bool:
         """Whether code in this file is somebody else's than the user's."""
-        known = self.known_as_foreign.get(file)
-        if known is None:
-            known = self._look(file)
-            if known is None:
+        if (known := self.known_as_foreign.get(file)) is None:
+            if (known := self._look(file)) is None:
                 return True
             self.known_as_foreign[file] = known
         return known
@@ -167,8 +163,7 @@ class Sites:
     def site(self, code: CodeType, line: int, instruction: int) -> Site:
         """A place, the same one for the same instruction each time."""
         key = (code, instruction)
-        known = self._known.get(key)
-        if known is None:
+        if (known := self._known.get(key)) is None:
             function = getattr(code, "co_qualname", code.co_name)
             file, columns = absolute(code.co_filename), _columns(code, line, instruction)
             known = Site(file, line, function, len(self._known), columns=columns)

@@ -69,8 +69,7 @@ class DumpedJob(HangAnalysis):
         if entry is not None:
             kind = PlaceKind.COLLECTIVE if entry.peer is None else PlaceKind.PAIR
             return RankState(rank, Place(kind, self._title(entry), _line(entry)))
-        last = _last(self.dumps[rank])
-        if last is None:
+        if (last := _last(self.dumps[rank])) is None:
             return RankState(rank, last="came to no collective")
         return RankState(rank, last=f"came last to {self._title(last)}{at(_line(last))}")
 
@@ -114,8 +113,7 @@ class DumpedJob(HangAnalysis):
         Where a ring has dropped some, nothing can be counted: what completed belongs to another, unless it was issued
         together with what did not.
         """
-        other = self.dumps.get(end.peer)
-        if other is None:
+        if (other := self.dumps.get(end.peer)) is None:
             return False
         if self._other_end(meeting, end) is not None:
             return True
@@ -133,8 +131,7 @@ class DumpedJob(HangAnalysis):
 
     def groups_differ(self) -> Cause | None:
         """Ranks that know different members of one group."""
-        disagreement = self.groups.disagreement
-        if disagreement is None:
+        if (disagreement := self.groups.disagreement) is None:
             return None
         known = sorted(disagreement.known.items(), key=lambda pair: -len(pair[1]))
         (_, most), (_, fewer), *_ = known

@@ -138,8 +138,7 @@ def _signatures(placed: list[Placed], known: dict[Any, int], texts: dict[int, st
             key: Any = (entry["profiling_name"], dtypes[0], *sizes[0])
         else:
             key = f"{entry['profiling_name']} {sizes} {dtypes}"
-        signature = known.get(key)
-        if signature is None:
+        if (signature := known.get(key)) is None:
             signature = known[key] = _remember(fields.signature(entry), texts)
         fingerprints.append(signature)
     return fingerprints
@@ -218,8 +217,7 @@ def _ranks(text: str) -> tuple[int, ...]:
     """The members, which torch writes as the text of a list."""
     if text == "":
         return ()
-    listed = _LIST.fullmatch(text)
-    if listed is None:
+    if (listed := _LIST.fullmatch(text)) is None:
         raise ValueError(f"the ranks of a group are {shorten(text, 40)}")
     ranks = tuple(sorted({int(rank) for rank in re.findall(r"\d+", listed[0])}))
     if ranks and ranks[-1] >= MOST_RANKS:

@@ -136,8 +136,7 @@ def handled(thread: int, is_foreign: Callable[[str], bool]) -> dict[str, Any] | 
     error: Any = current[1] if isinstance(current, tuple) else current  # a tuple until Python 3.11
     if not isinstance(error, Exception) or isinstance(error, StopIteration | StopAsyncIteration):
         return None
-    trace = error.__traceback__
-    if trace is None:
+    if (trace := error.__traceback__) is None:
         return None
     holder = trace.tb_frame  # an exception comes no further than to who handles it
     return {
@@ -190,8 +189,7 @@ class Asked:
         asked = os.read(file, 100).decode(errors="replace")
         os.close(file)
         name = self._session.writer.name
-        held = flight(self._session.torch)
-        if held is not None:
+        if (held := flight(self._session.torch)) is not None:
             _write(os.path.join(self._session.folder, f"{name}.flight"), held)
         answer = {
             "asked": asked,

@@ -178,8 +178,7 @@ def _issued(
     """
     issued = {}
     for key, (group, number) in before.items():
-        now = sequence_number(group)
-        if now:
+        if now := sequence_number(group):
             of_script = 0 if key == -1 else training.own_collectives[id(group)]
             issued[key] = now - number - of_script
     return issued
@@ -201,8 +200,7 @@ def _look_at_loss(training: Training, loss: Any) -> dict[str, Any] | None:
         return None
     facts: dict[str, Any] = {}
     with unseen(torch):
-        factor = _factor(loss.grad_fn, training.scales)
-        if factor is not None:
+        if (factor := _factor(loss.grad_fn, training.scales)) is not None:
             facts["factor"] = factor
         if training.is_digested:
             facts["loss"] = text(sample(torch, loss.detach()))

@@ -149,8 +149,7 @@ def _tell_hook(training: Training, args: Args, kwargs: Kwargs) -> None:
     given = dict(zip(("self", "state", "hook"), args, strict=False)) | kwargs
     hook = given.get("hook", kwargs.get("comm_hook_type", given.get("state")))
     wrapper = training.wrapper(given.get("self"))
-    code = getattr(hook, "__code__", None)
-    if code is not None:
+    if (code := getattr(hook, "__code__", None)) is not None:
         training.hooks.add(code)
     if wrapper is not None and wrapper.event is not None:
         wrapper.event.hook = getattr(hook, "__qualname__", None) or str(hook)
@@ -266,8 +265,7 @@ class Hooked(TrainingPart):
         self, tell: Callable[[Args, Kwargs], None], original: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> Any:
         """The script registers a hook; what stands for it is not copied and saved with the wrapper."""
-        given = self._given(tell, args, kwargs)
-        if not given:
+        if not (given := self._given(tell, args, kwargs)):
             return original(*args, **kwargs)
         result = original(**given)
         self._restore(given["self"], given["hook"])

@@ -94,8 +94,7 @@ class LineSampler(TrainingPart):
         main = threading.main_thread().ident or 0
         # Nothing of it may outlive this function: what the script lets go of would live on in its frames.
         frame: FrameType | None = sys._current_frames().get(self.session.thread or main)
-        own = next(self.session.sites.own_frames(frame), None)
-        if own is None:
+        if (own := next(self.session.sites.own_frames(frame), None)) is None:
             return None
         code = own.f_code
         return (

@@ -233,8 +233,7 @@ def _differences(
 ) -> Iterator[tuple[int, ...]]:
     """The lines that only the first have, as ranges behind the number of their code."""
     for number, lines in these.items():
-        only = lines - others.get(number, frozenset())
-        if only:
+        if only := lines - others.get(number, frozenset()):
             yield (number, *_ranges(sorted(only)))
 
 

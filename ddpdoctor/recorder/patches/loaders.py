@@ -142,8 +142,7 @@ def _watch_next(passes: Passes, cutting: Cutting | None, original: Callable[...,
     @functools.wraps(original)
     def take(self: Any) -> Any:
         try:
-            now = passes.of(self)
-            if now is None:
+            if (now := passes.of(self)) is None:
                 return original(self)
             passes.asked(now)
             if cutting is not None and cuts(self, now, sys._getframe(1)):

@@ -89,8 +89,7 @@ class _Losses(TrainingPart):
             or given.get("size_average") is False
         ):
             return
-        counted = self._count(name, given)
-        if counted is None:
+        if (counted := self._count(name, given)) is None:
             return
         count, elements = counted
         ignored = given["ignore_index"] if count < elements else None
@@ -226,8 +225,7 @@ def _scaled(torch: Any, node: Any, so_far: Divisor, wait: bool) -> Divisor | Non
     first = node.next_functions[0][0] is not None
     if divides and not first:
         return None
-    number = _number(torch, node, "other" if first else "self", wait)
-    if not number:
+    if not (number := _number(torch, node, "other" if first else "self", wait)):
         return None
     return so_far.divided(number) if divides else replace(so_far, factor=so_far.factor * number)
 

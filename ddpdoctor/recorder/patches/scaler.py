@@ -43,8 +43,7 @@ class Scalers(TrainingPart):
     def scaled(self, begun: Any, *_: Any) -> None:
         scaler = begun[0]
         self._in_use.setdefault(id(scaler), (weakref.ref(scaler), []))
-        scale = self._scale(scaler)
-        if scale is not None:
+        if (scale := self._scale(scaler)) is not None:
             self.training.scales.append(scale)
 
     def unscaling(self, args: Args, kwargs: Kwargs) -> Any:

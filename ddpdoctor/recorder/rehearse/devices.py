@@ -219,8 +219,7 @@ class Placement(TorchFunctionMode):
         device = kwargs.get("device")
         if device is None and func in self._makers:
             device = self.default
-        index = self.devices.index_of(device)
-        if index is not None:
+        if (index := self.devices.index_of(device)) is not None:
             kwargs["device"] = "cpu"
             self.devices.use(index)
         elif device is None:
@@ -240,8 +239,7 @@ class Placement(TorchFunctionMode):
     def gpu_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
         of = self.devices.of
         for tensor in _tensors(args):
-            gpu = of(tensor)
-            if gpu is not None:
+            if (gpu := of(tensor)) is not None:
                 return gpu
         return next((gpu for gpu in map(of, _tensors(kwargs.values())) if gpu is not None), None)
 
@@ -363,8 +361,7 @@ def _follow_saved_tensors(placement: Placement, patches: Patches) -> None:
     patches.set(hooks, "__init__", init)
     # A result is saved before it is marked and recomputed after: its device is no sign of anything.
     tests = checkpoint._allowed_determinism_checks_to_fns
-    default = tests.get("default")
-    if default is not None:
+    if (default := tests.get("default")) is not None:
         tests["default"] = lambda tensor: {"shape": tensor.shape, "dtype": tensor.dtype}
         patches.callback(lambda: tests.update(default=default))
 

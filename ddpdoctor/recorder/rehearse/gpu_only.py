@@ -37,8 +37,7 @@ def _mark_first(
     placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     result = plain(func, args, kwargs)
-    gpu = placement.devices.of(args[0])
-    if gpu is not None:
+    if (gpu := placement.devices.of(args[0])) is not None:
         mark(result[0], gpu)
     return result
 

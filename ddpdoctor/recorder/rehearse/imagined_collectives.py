@@ -164,8 +164,7 @@ def _replaced(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def method(group: Any, *args: Any, **kwargs: Any) -> Any:
-        members = groups.members(group)
-        if members is None:
+        if (members := groups.members(group)) is None:
             return plain(original, (group, *args), kwargs)
         with torch.no_grad():
             return handler(_ImaginedCall(group, original, members, exchange, note), *args, **kwargs)
@@ -239,8 +238,7 @@ def _all_reduce(call: _ImaginedCall, tensors: Any, opts: Any = None, *args: Any,
 
 
 def _reduce(call: _ImaginedCall, tensors: Any, opts: Any = 0, op: Any = None, *args: Any) -> Any:
-    process = call.members.process(_root_of(opts))
-    if process is None:
+    if (process := call.members.process(_root_of(opts))) is None:
         return Works([])  # its result is nobody's
     with _root(opts, process) as opts_of_process:
         work = call(tensors, opts_of_process, *(() if op is None else (op,)), *args)
@@ -357,16 +355,14 @@ def _all_to_all_single(
 
 
 def _send(call: _ImaginedCall, tensors: Any, peer: int, *args: Any) -> Any:
-    process = call.members.process(peer)
-    if process is None:
+    if (process := call.members.process(peer)) is None:
         call.note("messages", "a message to an imaginary rank goes nowhere")
         return Works([])
     return call(tensors, process, *args)
 
 
 def _receive(call: _ImaginedCall, tensors: Any, peer: int, *args: Any) -> Any:
-    process = call.members.process(peer)
-    if process is None:
+    if (process := call.members.process(peer)) is None:
         raise ImaginaryPeer(f"rank {peer} of the group is imaginary, and sends nothing")
     return call(tensors, process, *args)
 

@@ -71,8 +71,7 @@ def _rule(placement: Placement, name: str, how: Callable[..., Any] | None) -> Ru
 
 def _lower(placement: Placement, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """A function that autocast runs in its lower precision."""
-    target = _autocast()
-    if target is None:
+    if (target := _autocast()) is None:
         target = next((tensor.dtype for tensor in _floats(args)), None)
         if target not in _HALF:
             return placement.place(func, args, kwargs)
@@ -197,8 +196,7 @@ def _generator_class(placement: Placement, patches: Patches) -> None:
 
     class Generator(plain, metaclass=Meta):  # type: ignore[valid-type,misc]
         def __new__(cls, device: Any = "cpu") -> Any:
-            index = placement.devices.index_of(device)
-            if index is None:
+            if (index := placement.devices.index_of(device)) is None:
                 return plain(device)
             made = plain.__new__(cls)
             made._gpu = placement.devices.use(index)

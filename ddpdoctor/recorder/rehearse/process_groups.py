@@ -109,8 +109,7 @@ class Groups:
         device = given.pop("device_id", None)
         if device is not None and (index := self._devices.index_of(device)) is not None:
             self._devices.use(index)
-        asked = given.get("backend")
-        if asked is None:
+        if (asked := given.get("backend")) is None:
             asked = "undefined" if device is None else "nccl"
         plain(original, (), self._on_gloo(given))
         self._remember(torch.distributed.group.WORLD, asked)
@@ -137,8 +136,7 @@ class Groups:
         return given
 
     def _remember(self, group: Any, asked: str) -> None:
-        name = _name(group)
-        if name:
+        if name := _name(group):
             _never_end(group)
             self._asked[name] = torch.distributed.Backend(asked) if asked != "undefined" else asked
 
@@ -223,8 +221,7 @@ class Collectives:
             _check_layout(name, args)
             with torch.no_grad():
                 work = handler(GroupCall(group, original), *args, **kwargs)
-            works = self._coalescing.get(group.group_name)
-            if works is None:
+            if (works := self._coalescing.get(group.group_name)) is None:
                 return work if name in _BETWEEN_TWO else self._in_order(group, work)
             works.append(work)
             return Works([])

@@ -82,8 +82,7 @@ class ImaginedJob:
     @classmethod
     def of_environment(cls, environ: MutableMapping[str, str]) -> ImaginedJob | None:
         """The job that the command asks for; None where every rank is real."""
-        size = int(environ.get(WORLD_SIZE) or 0)
-        if not size:
+        if not (size := int(environ.get(WORLD_SIZE) or 0)):
             return None
         real = tuple(int(rank) for rank in environ[RANKS].split(","))
         return cls(size, int(environ.get(NPROC) or size), real)
