@@ -139,9 +139,7 @@ class Check:
             own.examine_log = getattr(cls, "examine_log", lambda check, log: log.by_messages(check))
         if cls.unreached:
             own.examine_code = getattr(cls, "examine_code", lambda check, lines: lines.judge(check))
-        marked = {
-            kind: method for method in vars(cls).values() if (kind := getattr(method, "reported_cause", None))
-        }
+        marked = {kind: it for it in vars(cls).values() if (kind := getattr(it, "reported_cause", None))}
         cls.causes = {**cls.causes, **marked}
 
     @classmethod

@@ -23,9 +23,7 @@ _LARGEST = 4 << 20
 def with_excerpts(report: Report, folder: Path) -> Report:
     """The report with the lines that its findings are about, from files below this folder that are still what ran."""
     since = report.since
-    findings = (
-        replace(finding, excerpts=tuple(_excerpts(finding, folder, since))) for finding in report.findings
-    )
+    findings = (replace(it, excerpts=tuple(_excerpts(it, folder, since))) for it in report.findings)
     return replace(report, findings=tuple(findings))
 
 

@@ -90,9 +90,7 @@ def _style(panel: Axes, title: str, below: str) -> None:
 
 def _legend(canvas: Canvas) -> None:
     """One legend under panels that name the same; else one in each that has something to tell apart."""
-    named = [
-        (panel, [text for text in panel.get_legend_handles_labels()[1] if text]) for panel in canvas.axes
-    ]
+    named = [(panel, [*filter(None, panel.get_legend_handles_labels()[1])]) for panel in canvas.axes]
     several = [(panel, names) for panel, names in named if len(names) > 1]
     kinds = {tuple(names) for _, names in several}
     layout = {"frameon": False, "fontsize": 8, "labelcolor": INK}

@@ -324,9 +324,7 @@ def _nearest(key: str) -> str:
     """The key that was meant, by its whole name or by the part after the dot."""
     last = {key_name.split(".")[1]: key_name for key_name in known_keys()}
     close = difflib.get_close_matches(key, known_keys(), n=1, cutoff=0.75)
-    close = close or [
-        last[key_name] for key_name in difflib.get_close_matches(key.rpartition(".")[2], last, n=1)
-    ]
+    close = close or [last[name] for name in difflib.get_close_matches(key.rpartition(".")[2], last, n=1)]
     return f"did you mean {close[0]}?" if close else f"the sections are {', '.join(_sections())}"
 
 

@@ -134,9 +134,7 @@ class Meter:
     def _gradient_norm(self) -> float | None:
         """Of the last step: its gradients are still there."""
         if self._norm is None:
-            norms = [
-                parameter.grad.norm() for parameter in self._model.parameters() if parameter.grad is not None
-            ]
+            norms = [each.grad.norm() for each in self._model.parameters() if each.grad is not None]
             return float(torch.stack(norms).norm()) if norms else None
         return float(self._norm)
 

@@ -38,9 +38,7 @@ def _efficiency(results: Results) -> Lines:
 
 
 def _steps(results: Results) -> Strips:
-    rows = tuple(
-        Row(plural(split.ranks, "rank"), _spans(split), duration(split.total)) for split in results.splits
-    )
+    rows = tuple(Row(plural(it.ranks, "rank"), _spans(it), duration(it.total)) for it in results.splits)
     end = max(split.total for split in results.splits)
     return Strips("Where a training step goes", rows, end=end, unit="s", legend=_LEGEND)
 

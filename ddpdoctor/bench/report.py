@@ -74,9 +74,7 @@ def _half(spread: Spread) -> str:
 
 def _notes(results: Results) -> Iterator[str]:
     if results.busy > BUSY:
-        text = (
-            f"other processes used {results.busy:.1f} CPUs before the benchmark, so its figures are too low."
-        )
+        text = f"other processes used {results.busy:.1f} CPUs before the benchmark: its figures are too low."
         yield _wrapped("note:", text)
 
 

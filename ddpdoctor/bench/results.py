@@ -125,9 +125,7 @@ def put_together(
         gradient_bytes=most[0]["gradient_bytes"],
         weak=scaling,
         splits=tuple(map(_split, steps.keys(), steps.values(), scaling)),
-        collectives=tuple(
-            map(_collective, zip(*(each.get("collectives", ()) for each in most), strict=True))
-        ),
+        collectives=tuple(map(_collective, zip(*(it.get("collectives", ()) for it in most), strict=True))),
         busy=busy,
     )
 

@@ -32,9 +32,7 @@ class Context:
     def publish(self, key: str, value: Any) -> None:
         """Leave a value that JSON can hold for the other ranks; it is there when this returns."""
         _get_default_store().set(f"ddpdoctor/{key}", json.dumps(value))
-        self.is_published(
-            key
-        )  # set() does not wait for the store, and the answer to a question comes after it
+        self.is_published(key)  # set() does not wait for the store, and the answer comes after it
 
     def read(self, key: str) -> Any:
         """What another rank published, waiting until it has."""

@@ -146,9 +146,7 @@ class GroupRecord:
         """A measurement's result by rank, complete. Raises NotMeasured where it was not asked for, or one lacks."""
         if measurement not in self.wanted:
             raise NotMeasured(f"{measurement} was not measured")
-        values = {
-            rank.rank: rank.measured[measurement].value for rank in self.ranks if measurement in rank.measured
-        }
+        values = {it.rank: it.measured[measurement].value for it in self.ranks if measurement in it.measured}
         if not values or len(values) < len(self.ranks):
             raise NotMeasured(self.broken or f"not every rank finished {measurement}")
         return values

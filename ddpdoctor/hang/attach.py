@@ -47,9 +47,7 @@ def _numbered(job: Job) -> Job | None:
         return job
     if not (ranks := ranks_by_arguments(job.ranks)):
         return None
-    if None in ranks.values() or len(set(ranks.values())) < len(
-        ranks
-    ):  # then by the order in which they started
+    if None in ranks.values() or len(set(ranks.values())) < len(ranks):  # by the order of their starts
         ranks = dict(zip(ranks, range(len(ranks)), strict=True))
     return replace(job, ranks=ranks, world_size=job.world_size or len(ranks))
 

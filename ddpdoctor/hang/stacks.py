@@ -67,9 +67,7 @@ class MainThread:
 def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnavailable]:
     """The main thread's stack of each process, outermost frame first, or why there is none."""
     threads = look_into(pids)
-    return {
-        pid: thread.stack if isinstance(thread, MainThread) else thread for pid, thread in threads.items()
-    }
+    return {pid: it.stack if isinstance(it, MainThread) else it for pid, it in threads.items()}
 
 
 def look_into(pids: Iterable[int], stopped: Container[int] = ()) -> dict[int, MainThread | StacksUnavailable]:
@@ -181,9 +179,7 @@ def _scripts_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Mapping[s
     main: Mapping[str, Any] = [*by_id, *by_name, *threads, {}][0]
     outermost = _of_python(main)[-1:]
     if any(frame["name"] == "<module>" and _INSTALLED.search(frame["filename"]) for frame in outermost):
-        return next(
-            (thread for thread in threads if any(map(is_of_script, _python(_of_python(thread))))), main
-        )
+        return next((it for it in threads if any(map(is_of_script, _python(_of_python(it))))), main)
     return main
 
 

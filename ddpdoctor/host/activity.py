@@ -95,9 +95,7 @@ def _threads(folder: Path) -> dict[int, ThreadTime]:
     except OSError:  # the process has ended since
         return {}
     for task in tasks:
-        if counted := text_of(
-            task, "schedstat"
-        ).split():  # none where it has ended, or this kernel does not count
+        if counted := text_of(task, "schedstat").split():  # none where it has ended, or nothing counts
             times[int(task.name)] = ThreadTime(*map(int, counted))
     return times
 

@@ -35,9 +35,7 @@ class Cgroup:
 def read_cgroup(system: System) -> Cgroup:
     """The limits of this process's group, the tightest of the group and its ancestors."""
     quotas = [quota for folder in _lineage(system, "cpu") if (quota := _cpus(system, folder)) is not None]
-    memory = [
-        Cgroup(None, *bound) for folder in _lineage(system, "memory") if (bound := _memory(system, folder))
-    ]
+    memory = [Cgroup(None, *it) for folder in _lineage(system, "memory") if (it := _memory(system, folder))]
     tightest = min(memory, key=lambda group: group.memory_free or 0, default=Cgroup())
     return Cgroup(
         min(quotas, default=None),

@@ -156,8 +156,6 @@ class Output:
         if not data:
             return
         self._ends_a_line[sink] = data.endswith(b"\n")
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # whoever read it has gone; the files are kept all the same
+        with contextlib.suppress(OSError, ValueError):  # whoever read it has gone; the files are kept
             sink.write(data)
             sink.flush()

@@ -301,9 +301,7 @@ class _Owned:
     def chosen(self, first: Iterable[Path]) -> list[Path]:
         """As many of them as can be covered, those that hold these paths first."""
         places = [*first]
-        ordered = sorted(
-            self.folders, key=lambda folder: not any(path.is_relative_to(folder) for path in places)
-        )
+        ordered = sorted(self.folders, key=lambda folder: not any(it.is_relative_to(folder) for it in places))
         self.uncovered += ordered[_MOST_COVERED:]
         return ordered[:_MOST_COVERED]
 

@@ -103,9 +103,7 @@ class Supervisor:
         """Look closely at every process of the job that is left, and keep what is seen in its folder; what the ranks
         did meanwhile, and still where none is left."""
         ranks = self.watch.ranks()
-        alive = {
-            process.pid: rank for rank, process in ranks.items() if not (process.ended or process.elsewhere)
-        }
+        alive = {it.pid: rank for rank, it in ranks.items() if not (it.ended or it.elsewhere)}
         strangers = {pid: rank for rank, pid in self._ranks.unrecorded.items() if rank not in ranks}
         by_beat = {rank: seen for rank, process in ranks.items() if (seen := _by_beat(process))}
         if not (alive or strangers or by_beat):

@@ -49,9 +49,7 @@ def streams(paths: list[str]) -> list[Stream]:
     """A stream for each file meant, opened when it is read. Raises UnreadableInput where one does not exist, or a
     folder holds no file."""
     all_streams = [stream for path in paths for stream in _streams(path)]
-    named = {
-        stream.name: int(match["rank"]) for stream in all_streams if (match := _RANK_NAME.search(stream.name))
-    }
+    named = {it.name: int(match["rank"]) for it in all_streams if (match := _RANK_NAME.search(it.name))}
     if len(set(named.values())) < 2:  # one name alone may be that of the whole job's output
         return all_streams
     return [replace(s, rank=named.get(s.name)) if s.rank is None else s for s in all_streams]

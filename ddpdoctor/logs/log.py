@@ -372,12 +372,8 @@ def log_fields(
 
     ``self.fail(headline, why=..., fix=..., **log_fields(reason))`` fills in ranks, where, evidence and sighting.
     """
-    parts = [
-        part for origin in origins for part in (origin.sources if isinstance(origin, Reason) else (origin,))
-    ]
-    by_position = {
-        line.position: line for line in sorted(map(_line_of, parts), key=lambda it: it.rank is not None)
-    }
+    parts = [part for it in origins for part in (it.sources if isinstance(it, Reason) else (it,))]
+    by_position = {it.position: it for it in sorted(map(_line_of, parts), key=lambda it: it.rank is not None)}
     lines = [by_position[position] for position in sorted(by_position)]
     if role is Role.CAUSE and all(isinstance(part, Line) and is_of_an_attempt(part.text) for part in parts):
         role = Role.ATTEMPT

@@ -222,12 +222,8 @@ def _with_rank(raised: tuple[Raised, ...], log: Log) -> tuple[Raised, ...]:
     """The exceptions, of the ranks that failed by an exit status where all are alike and no prefix names one."""
     ranks = (end.rank for end in log.ended if end.code > 0 and end.pid not in log.stopped)
     failed = list(dict.fromkeys(ranks))
-    causes = [
-        item for item in raised if not (item.survived or is_of_the_launcher(item) or speaks_of_a_peer(item))
-    ]
-    alike = len({(item.kind, item.where) for item in causes}) == 1 and all(
-        item.rank is None for item in raised
-    )
+    causes = [it for it in raised if not (it.survived or is_of_the_launcher(it) or speaks_of_a_peer(it))]
+    alike = len({(it.kind, it.where) for it in causes}) == 1 and all(it.rank is None for it in raised)
     if not alike or not 1 <= len(failed) <= len(causes) or None in failed:
         return raised
     rank_of = {id(item): failed[min(number, len(failed) - 1)] for number, item in enumerate(causes)}

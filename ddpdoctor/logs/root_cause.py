@@ -104,9 +104,7 @@ def _is_beside(finding: Finding, cause: Finding) -> bool:
 
 def examine(log: Log, checks: Iterable[Check], on_error: Callable[[str], None]) -> list[Verdict]:
     """What the checks say of a job's output, without symptoms, and with the hosts of the ranks."""
-    return [
-        _with_hosts(verdict, log) for verdict in without_symptoms(judge(Source.LOG, checks, log, on_error))
-    ]
+    return [_with_hosts(it, log) for it in without_symptoms(judge(Source.LOG, checks, log, on_error))]
 
 
 def _with_hosts(verdict: Verdict, log: Log) -> Verdict:
@@ -128,7 +126,5 @@ def _hosts_of(ranks: Iterable[int], log: Log) -> Iterator[Evidence]:
 
 def words(checks: Sequence[Check]) -> list[str]:
     """What the readers have to look for, so that these checks see their lines."""
-    patterns = {
-        pattern for check in checks for pattern in (*check.raises, *(row.pattern for row in check.messages))
-    }
+    patterns = {it for check in checks for it in (*check.raises, *(row.pattern for row in check.messages))}
     return sorted(failures.words(*patterns).union(*(check.log_words for check in checks)))

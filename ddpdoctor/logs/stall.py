@@ -96,17 +96,13 @@ def _cause(log: Log, timeouts: list[Raised], missing: tuple[int, ...], limit: fl
     others_lived = len(waiting) < len(log.stopped) + len({end.pid for end in log.ended if end.pid})
     collective = all(wait.collective for wait in log.waits)
     waiting_ranks = [wait.rank for wait in log.waits if wait.rank is not None]
-    one_group = (
-        len(waiting_ranks) == len({*waiting_ranks}) and len({wait.group for wait in log.waits} - {""}) < 2
-    )
+    one_group = len(waiting_ranks) == len({*waiting_ranks}) and len({it.group for it in log.waits} - {""}) < 2
     absent = _absent(log, waiting, known) if waiting and collective and one_group else ()
     numbers = {wait.sequence for wait in log.waits if wait.sequence is not None}
     more: dict[str, Any] = {"what": _what(log.waits), "seconds": limit}
     more["first"] = bool(numbers) and numbers <= {0, 1}
     if len(waiting) <= len(absent) and not (missing or all(wait.may_be_of_all for wait in log.waits)):
-        return GaveUp(
-            waiting=waiting, **more
-        )  # a group of some ranks, whose members the output does not tell
+        return GaveUp(waiting=waiting, **more)  # a group of some ranks: the output does not tell its members
     few = waiting == (0,) or len(waiting) < len(absent)
     some_absent = bool(absent) or (others_lived and {*log.reached} <= {*waiting})
     in_backward = any("backward" in frame.function for raised in timeouts for frame in raised.frames)
@@ -141,10 +137,8 @@ def _what(waits: Sequence[Wait]) -> str:
         return each[0]
     if len({wait.group for wait in waits} - {""}) > 1:
         ranks = [[it.rank for it in waits if it.what == what and it.rank is not None] for what in each]
-        of_ranks = (
-            f"{what} ({ranks_phrase(of)})" if of else what for what, of in zip(each, ranks, strict=True)
-        )
-        return f"{listing([*of_ranks])} of different groups"
+        named = (f"{what} ({ranks_phrase(of)})" if of else what for what, of in zip(each, ranks, strict=True))
+        return f"{listing([*named])} of different groups"
     operations = {wait.operation for wait in waits if wait.operation}
     return next(iter(operations)) if len(operations) == 1 else "collectives" if operations else "a collective"
 
@@ -196,9 +190,7 @@ def _missing(naming: Iterable[Line], waits: Iterable[Wait]) -> tuple[int, ...]:
         behind.setdefault(came, set()).update(map(int, re.findall(r"\d+", ranks)))
     missing = behind[min(behind)] if behind else set()
     waiting = {wait.rank for wait in waits}
-    return (
-        () if waiting and missing >= waiting else tuple(sorted(missing))
-    )  # all came, where it names them all
+    return () if waiting and missing >= waiting else tuple(sorted(missing))  # all came, if it names all
 
 
 def _long_work(log: Log, limit: float | None, waiting: Collection[int]) -> Progress | None:

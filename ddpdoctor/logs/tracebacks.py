@@ -254,9 +254,7 @@ class Tracebacks:
         """All exceptions, in the order in which they were printed."""
         for process in self._processes.values():
             self._keep_message(process)
-        yield from sorted(
-            (raised for raised in self._done if raised), key=lambda raised: raised.line.position
-        )
+        yield from sorted(filter(None, self._done), key=lambda raised: raised.line.position)
 
 
 def _may_begin(text: str) -> bool:

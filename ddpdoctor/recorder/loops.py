@@ -103,9 +103,7 @@ def _is_held_by_loops(iterator: Any) -> bool:
 def is_left(code: CodeType, offset: int) -> bool:
     """Whether the ``for`` at an instruction may be left before its end: whether its body, or what handles an exception
     there, returns, raises, or comes to what stands around the loop without going through its head again."""
-    instructions = [
-        instruction for instruction in dis.get_instructions(code) if instruction.opname != "CACHE"
-    ]
+    instructions = [it for it in dis.get_instructions(code) if it.opname != "CACHE"]
     number_of = {instruction.offset: number for number, instruction in enumerate(instructions)}
     head = first = number_of[offset]
     if instructions[head].opname != "FOR_ITER":

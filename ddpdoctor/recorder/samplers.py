@@ -61,9 +61,7 @@ def _samples(value: Any) -> bool:
 
 def drawing(loader: Any) -> Any:
     """The sampler that matters: the one that divides among ranks, or else the innermost."""
-    wrapped = [
-        sampler for sampler in chain(loader._index_sampler) if not hasattr(type(sampler), "__getitem__")
-    ]
+    wrapped = [it for it in chain(loader._index_sampler) if not hasattr(type(it), "__getitem__")]
     return next((sampler for sampler in wrapped if _place(sampler) is not None), wrapped[-1])
 
 

@@ -333,9 +333,7 @@ def tell_buffers(
 
 def _is_busy(torch: Any, named: list[tuple[str, Any]]) -> bool:
     """Whether reading would wait for a device, which at the end may be for ever."""
-    return (
-        any(buffer.device.type == "cuda" for _, buffer in named) and not torch.cuda.current_stream().query()
-    )
+    return any(it.device.type == "cuda" for _, it in named) and not torch.cuda.current_stream().query()
 
 
 class LatestLoss:

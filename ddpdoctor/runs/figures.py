@@ -43,9 +43,7 @@ def curves(runs: Sequence[Run]) -> tuple[Lines, ...]:
 def _curves(runs: Sequence[Run]) -> Iterator[Lines]:
     for metric, title, unit in _CURVES:
         known = {run.name: [point for point in run.series(metric) if math.isfinite(point[1])] for run in runs}
-        series = tuple(
-            Series(escape(name), tuple(thinned(points))) for name, points in known.items() if points
-        )
+        series = tuple(Series(escape(name), tuple(thinned(it))) for name, it in known.items() if it)
         if series:
             yield Lines(title, "training step", unit, series, noisy=metric != "lr")
 

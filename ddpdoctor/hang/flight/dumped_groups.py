@@ -186,9 +186,7 @@ def _judge(
 
 def _leads(dump: Dump, other: Dump, group: str, number: int) -> bool:
     """Whether one called something more there: from then on it calls one position later what the other calls."""
-    steps = [
-        (dump.call_at(group, at + 1), other.call_at(group, at)) for at in range(number, number + _COMPARED)
-    ]
+    steps = [(dump.call_at(group, n + 1), other.call_at(group, n)) for n in range(number, number + _COMPARED)]
     both = [(call, other_call) for call, other_call in steps if call is not None and other_call is not None]
     return bool(both) and all(call == other_call for call, other_call in both)
 

@@ -53,9 +53,7 @@ class DumpedJob(HangAnalysis):
     def __init__(self, dumps: Mapping[int, Dump], world_size: int | None = None) -> None:
         self.dumps = dumps
         self.groups = process_groups_of(dumps, world_size)
-        self.entries = {
-            rank: entries for rank, dump in sorted(dumps.items()) if (entries := self._entries(dump))
-        }
+        self.entries = {rank: held for rank, dump in sorted(dumps.items()) if (held := self._entries(dump))}
         late = [rank for rank in self.graph.sinks() if rank not in self.entries]
         super().__init__(
             {rank: self._rank_state(rank) for rank in sorted([*self.entries, *late])}, HangSnapshot()

@@ -109,9 +109,7 @@ def _group_calls(placed: list[Placed], known: dict[Any, int], texts: dict[int, s
     numbers = _numbers(placed)
     signatures = _signatures(placed, known, texts)
     pending = [entry for entry in placed if entry[1]["state"] != "completed" and not entry[1].get("retired")]
-    if any(
-        map(operator.ge, numbers, numbers[1:])
-    ):  # coalesced, or hostile: the last of a number ends them all
+    if any(map(operator.ge, numbers, numbers[1:])):  # coalesced, or hostile: the last of a number counts
         ends = dict(zip(numbers, placed, strict=True))
         pending = [entry for entry in pending if ends[fields.number(entry[1])] is entry]
         pairs = sorted(dict(zip(numbers, signatures, strict=True)).items())

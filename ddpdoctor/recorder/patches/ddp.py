@@ -86,9 +86,7 @@ def _tell_wrapped(training: Training, begun: Any, _: Any, error: BaseException |
         training.session.event(wrapper, now=True)
         return
     parameters = [parameter for _, parameter in _own_parameters(module)]
-    wrapper.digests = named(
-        [parameter.key for parameter in wrapper.parameters], digests(training.torch, parameters)
-    )
+    wrapper.digests = named([it.key for it in wrapper.parameters], digests(training.torch, parameters))
     # What the constructor made of it: its default stands in no signature of newer versions.
     wrapper.flags = {**wrapper.flags, "broadcast_buffers": bool(ddp.broadcast_buffers)}
     wrapper.ready = True

@@ -151,9 +151,7 @@ class _Generators(Sequence[torch.Generator]):
     def __getitem__(self, index: Any) -> Any:
         for _ in range(len(self) - len(self._made)):
             self._made.append(torch.Generator())
-            self._made[
-                -1
-            ].seed()  # unseeded, GPUs draw other numbers in each process; a new Generator the same
+            self._made[-1].seed()  # unseeded, GPUs draw other numbers in each process; a Generator the same
         return tuple(self._made[: len(self)])[index]
 
 

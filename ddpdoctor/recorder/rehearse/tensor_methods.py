@@ -85,9 +85,7 @@ def _parse_to(
 ) -> tuple[Tensor, int | None, dict[str, Any]]:
     """The tensor, the GPU it goes to, and the other options of Tensor.to."""
     tensor = args[0]
-    options = {
-        name: value for name, value in kwargs.items() if name not in {"device", "other", "non_blocking"}
-    }
+    options = {name: it for name, it in kwargs.items() if name not in {"device", "other", "non_blocking"}}
     wanted = [*args[1:], *(kwargs[name] for name in ("device", "other") if name in kwargs)]
     target, flags = placement.devices.of(tensor), []
     for value in wanted:
