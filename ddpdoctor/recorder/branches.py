@@ -42,9 +42,7 @@ class Branches:
 
 
 def branches_of(code: CodeType) -> Branches:
-    if len(code.co_code) > _LARGEST:
-        return Branches()
-    return _Reader(code).read()
+    return Branches() if len(code.co_code) > _LARGEST else _Reader(code).read()
 
 
 class _Reader:
@@ -157,10 +155,7 @@ _NONE: Any = object()
 
 
 def _variable(frame: Any, name: str) -> Any:
-    for scope in (frame.f_locals, frame.f_globals):
-        if name in scope:
-            return scope[name]
-    return _NONE
+    return frame.f_locals.get(name, frame.f_globals.get(name, _NONE))
 
 
 def _part(value: Any, how: str, key: Any) -> Any:

@@ -52,14 +52,9 @@ def _of_instruction(code: CodeType, offset: int) -> str:
 def _inside_a_loop(code: CodeType, offset: int) -> bool:
     """Whether code after this loop jumps back to before it."""
     instructions = list(dis.get_instructions(code))
-    here = next((instruction for instruction in instructions if instruction.offset == offset), None)
-    end = here.argval if here is not None and here.opname == "FOR_ITER" else offset
-    begins = [
-        instruction.offset
-        for instruction in instructions
-        if instruction.offset < offset and instruction.opname in ("GET_ITER", "GET_YIELD_FROM_ITER")
-    ]
-    begin = begins[-1] if begins else offset
+    end = next((it.argval for it in instructions if it.offset == offset and it.opname == "FOR_ITER"), offset)
+    begins = [it.offset for it in instructions if it.opname in ("GET_ITER", "GET_YIELD_FROM_ITER")]
+    begin = max((it for it in begins if it < offset), default=offset)
     # From Python 3.12 on, what cleans up after a yield from stands at the end, and jumps back to it.
     jumps = (
         jump

@@ -42,10 +42,9 @@ class RecorderOptions:
 
     def to_environment(self) -> dict[str, str]:
         """The variables that carry these options, also those that have their default: one run may start another."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {
             f"{_PREFIX}{name.upper()}": str(int(value) if isinstance(value, bool) else value)
-            for name, value in values.items()
+            for name, value in vars(self).items()
         }
 
     @classmethod

@@ -280,14 +280,10 @@ def report(topic: str) -> None:
     _reported.add(topic)
     text = traceback.format_exc(limit=-3)
     for listener in _listeners:
-        _tell(listener, topic, text)
-
-
-def _tell(listener: Callable[[str, str], Any], topic: str, text: str) -> None:
-    try:
-        listener(topic, text)
-    except Exception:  # noqa: BLE001 - the disk may be full: then there is nobody left to tell
-        pass
+        try:
+            listener(topic, text)
+        except Exception:  # noqa: BLE001 - the disk may be full: then there is nobody left to tell
+            pass
 
 
 def caller() -> FrameType:

@@ -32,11 +32,7 @@ _PATIENCE = 10.0
 """Seconds by the clock: long, since all ranks draw at once, and the machine may be busy."""
 _PLAIN_ITERATORS: tuple[type, ...] = (type(iter([])), type(iter(())), type(iter(range(0))))
 _OF_TORCH = (
-    "BatchSampler",
-    "SequentialSampler",
-    "RandomSampler",
-    "SubsetRandomSampler",
-    "WeightedRandomSampler",
+    *("BatchSampler", "SequentialSampler", "RandomSampler", "SubsetRandomSampler", "WeightedRandomSampler"),
 )
 _TORCHS = ("torch.utils.data.sampler", "torch.utils.data.distributed")
 

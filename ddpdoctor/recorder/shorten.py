@@ -194,11 +194,11 @@ class Ending(TrainingPart):
         meeting, self.meeting, self._hook = self.meeting, None, None
         if meeting is not None and self.agreement.meet(meeting):
             tell_exit(self.session, "shortened", at=self.session.here(), status=0)
-            end_process(0)
+            end_process()
         self._missed += 1
 
 
-def end_process(status: int) -> None:
+def end_process() -> None:
     """Leave without another line of the script, its exit handlers included, but with what it printed."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, OSError, ValueError):
@@ -206,8 +206,7 @@ def end_process(status: int) -> None:
     for child in multiprocessing.active_children():
         if child.daemon:  # a DataLoader worker
             child.terminate()
-    leave = getattr(os._exit, "__wrapped__", os._exit)
-    leave(status)
+    getattr(os._exit, "__wrapped__", os._exit)(0)
 
 
 def install(session: Session, passes: Passes) -> Cutting | None:
@@ -217,6 +216,5 @@ def install(session: Session, passes: Passes) -> Cutting | None:
     cutting = Cutting(session, passes.agreement)
     ending = Ending(session, passes, cutting)
     register = sys.modules["torch.optim.optimizer"].register_optimizer_step_post_hook
-    handle = register(lambda *_: ending.stepped())
-    session.on_undo(handle.remove)
+    session.on_undo(register(lambda *_: ending.stepped()).remove)
     return cutting

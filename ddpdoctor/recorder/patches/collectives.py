@@ -231,10 +231,8 @@ class _Collectives(TrainingPart):
 
     def _operation(self, args: Any, kwargs: Any) -> str:
         given = [value for value in args if type(value).__name__ in ("ReduceOp", "RedOpType")]
-        operation = kwargs.get("op", given[0] if given else None)
-        return (
-            "sum" if operation is None else str(operation).rpartition(".")[2].strip("<>:0123456789 ").lower()
-        )
+        op = kwargs.get("op", given[0] if given else None)
+        return "sum" if op is None else str(op).rpartition(".")[2].strip("<>:0123456789 ").lower()
 
     def _group(self, args: Any, kwargs: Any) -> Any:
         """The process group that was given; None for the default group."""
@@ -304,9 +302,8 @@ def install(session: Session) -> None:
     """Watch torch.distributed's functions, and others that lead to them once the script imports them."""
     if session.torch.distributed.is_available():
         collectives = _Collectives(session)
-        for modules, place, differentiable in _PLACES:
-            patch = functools.partial(_patch, collectives, modules, names(place), differentiable)
-            session.when_imported(modules[0], patch)
+        for row in _PLACES:
+            session.when_imported(row[0][0], functools.partial(_patch, collectives, *row))
         _watch_waits(collectives)
 
 
@@ -321,10 +318,8 @@ def _watch_waits(collectives: _Collectives) -> None:
     session.patch(torch.cuda, "synchronize", asks)
 
 
-def _patch(
-    collectives: _Collectives, modules: tuple[str, ...], names: tuple[str, ...], differentiable: bool
-) -> None:
-    for name in names:
+def _patch(collectives: _Collectives, modules: tuple[str, ...], place: str, differentiable: bool) -> None:
+    for name in names(place):
         collectives.session.patch_function(modules, name, _watch(collectives, name, differentiable))
 
 

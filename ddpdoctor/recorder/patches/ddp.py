@@ -6,7 +6,7 @@ import functools
 import inspect
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -135,12 +135,8 @@ def _know(training: Training, ddp: Any, module: Any, event: events.Wrapper) -> N
             trainable[id(parameter)] = weakref.ref(parameter)
     wrapper = Wrapper(event.index, weakref.ref(ddp), ddp.process_group, trainable, event=event)
     training.add(ddp, wrapper)
-    watch_parts(training, wrapper, _wholes(module))
-
-
-def _wholes(module: Any) -> Iterable[Any]:
     inside = _inside(module)
-    return (module,) if inside is module else (module, inside)
+    watch_parts(training, wrapper, (module,) if inside is module else (module, inside))
 
 
 def _tell_hook(training: Training, args: Args, kwargs: Kwargs) -> None:
@@ -208,10 +204,8 @@ class Hooked(TrainingPart):
                 self._note(parameter, wrapper.index, gradient)
 
     def _note(self, parameter: Any, wrapper: int | None, gradient: Any) -> None:
-        self.records[id(parameter)] = (
-            parameter,
-            HookedGradient(self.session.steps, wrapper, "", few(gradient)),
-        )
+        record = HookedGradient(self.session.steps, wrapper, "", few(gradient))
+        self.records[id(parameter)] = parameter, record
 
     @guarded
     def begin(self, loss: Any) -> None:

@@ -105,19 +105,17 @@ def _is_of_rehearsal(session: Session, error: BaseException) -> bool:
     from ..rehearse.simulated_hosts import ImaginedJob, missing_file
 
     job = ImaginedJob.of_environment(os.environ)
-    return any(missing_file(cause, job) for cause in (*_causes(error), error)) or any(
-        is_own_fault(str(cause), tuple(_frames(cause.__traceback__)), session.sites.is_foreign)
-        for cause in (*_causes(error), error)
+    return any(
+        missing_file(it, job)
+        or is_own_fault(str(it), tuple(_frames(it.__traceback__)), session.sites.is_foreign)
+        for it in (*_causes(error), error)
     )
 
 
 def _name(error: BaseException) -> str:
     kind = type(error)
-    return (
-        kind.__qualname__
-        if kind.__module__ in ("builtins", "__main__")
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    return f"{module}{kind.__qualname__}"
 
 
 def _frames(trace: TracebackType | None) -> Iterator[Where]:
@@ -154,11 +152,9 @@ def _watch_processes(session: Session) -> None:
     Such a process catches what its function raises and ends by os._exit, so neither sys.last_value nor atexit tell.
     """
     watched = functools.partial(watch, session.torch, lambda *_: True)
-    ended, wrapped = (
-        functools.partial(_tell_end_of_process, session),
-        functools.partial(_tell_wrapped, session),
-    )
+    ended = functools.partial(_tell_end_of_process, session)
     session.patch(multiprocessing.process.BaseProcess, "run", watched(ended))
+    wrapped = functools.partial(_tell_wrapped, session)
     session.patch_function(("torch.multiprocessing.spawn",), "_wrap", watched(wrapped))
 
 

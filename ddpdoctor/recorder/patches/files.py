@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ..events.files import FileEvent, FileRead, PathAsked
-from ..patch import after_call, caller, report
+from ..patch import Args, Kwargs, after_call, caller, report
 from ..session import Session
 from ..where import Where
 from .checkpoints import Checkpoints
@@ -34,24 +34,12 @@ _EVENTS = {
     "fcntl.lockf": "lock",
 }
 _ACT_FOR_THE_SCRIPT = (
-    "torchvision.datasets",
-    "torchaudio.datasets",
-    "torch.hub",
-    "sklearn.datasets",
-    "gdown",
-    "wget",
+    *("torchvision.datasets", "torchaudio.datasets", "torch.hub", "sklearn.datasets", "gdown", "wget"),
 )
 """Modules that fetch data where they are told to, without a lock. Others look after their own files."""
 _FOR_THEIR_CALLER = (
-    "numpy",
-    "PIL",
-    "pandas",
-    "matplotlib",
-    "scipy",
-    "imageio",
-    "soundfile",
-    "torchvision.utils",
-    "torch.utils._contextlib",
+    *("numpy", "PIL", "pandas", "matplotlib", "scipy", "imageio", "soundfile"),
+    *("torchvision.utils", "torch.utils._contextlib"),
 )
 """Packages that write the file that their caller names, and what calls their functions without gradients."""
 _LOGGING = "logging"
@@ -182,7 +170,7 @@ class _Watch:
             self.reads[at] += 1
             self.session.event(FileRead(path, time.monotonic(), at))
 
-    def look_asked(self, answer: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def look_asked(self, answer: bool, args: Args, kwargs: Kwargs) -> None:
         if self.stopped or self.busy or len(self.asked) >= _MOST_ASKED:
             return
         if self.session.sites.is_foreign(caller().f_code.co_filename):

@@ -152,7 +152,7 @@ class Lines(Part):
         in_time = self.session.steps < observer.most_steps or (detailed and not options.watched)
         was_active, self.active = self.active, may and in_time
         if was_active:
-            self._close(partial=False)
+            self._close()
         self._current.step = self.session.steps
         if self.active:
             observer.resume()
@@ -179,13 +179,13 @@ class Lines(Part):
         """Write down what was reached so far in this step: it may be the last."""
         if self.active and self._written != self.news and self._lock.acquire(timeout=_WAIT_SECONDS):
             try:
-                self._write(partial=self._partial)
+                self._write()
             finally:
                 self._lock.release()
 
-    def _close(self, *, partial: bool) -> None:
+    def _close(self) -> None:
         with self._lock:
-            self._before = self._write(partial=partial or self._partial)
+            self._before = self._write()
             self._order_before = tuple(self._order)
             self._current = Reached(self._current.number + 1, self.session.steps)
             self._order.clear()
@@ -194,7 +194,7 @@ class Lines(Part):
                 entered.lines.clear()
                 entered.entries = 0
 
-    def _write(self, *, partial: bool) -> dict[int, frozenset[int]]:
+    def _write(self) -> dict[int, frozenset[int]]:
         self._written = self.news
         now = {entered.number: frozenset(entered.lines) for entered in list(self.codes.values())}
         order = tuple(self._order)
@@ -202,7 +202,7 @@ class Lines(Part):
         event.more = tuple(_differences(now, self._before))
         event.fewer = tuple(_differences(self._before, now))
         event.order = None if order == self._order_before else order
-        event.partial = partial
+        event.partial = self._partial
         self.session.event(event)
         return now
 

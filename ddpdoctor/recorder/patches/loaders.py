@@ -64,7 +64,7 @@ def install(session: Session) -> None:
 def _constructing(session: Session, passes: Passes) -> Callable[..., None]:
     signature = inspect.signature(session.torch.utils.data.DataLoader.__init__)
 
-    def look(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def look(_: Any, args: Args, kwargs: Kwargs) -> None:
         given = signature.bind(*args, **kwargs).arguments
         batches = given.get("batch_sampler")
         passes.construct(args[0], session.here(), given.get("sampler") if batches is None else batches)
@@ -75,7 +75,7 @@ def _constructing(session: Session, passes: Passes) -> Callable[..., None]:
 def _beginning(session: Session, passes: Passes, *, with_workers: bool) -> Callable[..., None]:
     """An iterator with workers begins a pass by its _reset, and one without by being made."""
 
-    def look(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def look(_: Any, args: Args, kwargs: Kwargs) -> None:
         iterator, loader = args[:2]
         if with_workers or not iterator._num_workers:
             passes.begin(iterator, loader, session.here())

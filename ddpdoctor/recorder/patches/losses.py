@@ -13,7 +13,7 @@ from typing import Any
 
 from ..digest import unseen
 from ..events.training import MeanLoss
-from ..patch import IN_FULL, guarded, watch
+from ..patch import IN_FULL, Args, Kwargs, guarded, watch
 from ..session import Session
 from ..training import TrainingPart
 
@@ -67,10 +67,10 @@ class _Losses(TrainingPart):
         call.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
         return call
 
-    def _briefly(self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _briefly(self, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         return original(*args, **kwargs) if self.training.quiet else IN_FULL
 
-    def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _begin(self, args: Args, kwargs: Kwargs) -> Any:
         if self.training.updated and self.torch.is_grad_enabled():
             self.training.open_step()
         if not self.session.detailed:

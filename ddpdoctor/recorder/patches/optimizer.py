@@ -136,7 +136,8 @@ class _Optimizers(TrainingPart):
             if event.closure:
                 event.gradients = self._gradients(step)
             event.after = named(known.event.keys, digests(self.torch, list(parameters_of(step.optimizer))))
-        hyperparameters = self._hyperparameters(step.optimizer)
+        with unseen(self.torch):
+            hyperparameters = tuple(self._numbers(group) for group in step.optimizer.param_groups)
         if hyperparameters != known.hyperparameters:
             known.hyperparameters = event.hyperparameters = hyperparameters
 
@@ -208,10 +209,6 @@ class _Optimizers(TrainingPart):
                     norms[key] = float(parameter.grad.norm())
         return norms
 
-    def _hyperparameters(self, optimizer: Any) -> tuple[dict[str, Any], ...]:
-        with unseen(self.torch):
-            return tuple(self._numbers(group) for group in optimizer.param_groups)
-
     def _numbers(self, group: Mapping[str, Any]) -> dict[str, Any]:
         named = ((name, self._plain(value)) for name, value in group.items() if name != "params")
         return {name: plain for name, plain in named if plain is not None}
@@ -275,9 +272,7 @@ class _Schedulers(TrainingPart):
             if "step" in vars(base):
                 self.session.patch(base, "step", self.watched)
 
-    def _step_briefly(
-        self, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
+    def _step_briefly(self, original: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         if self.depth or not self.training.quiet:
             return IN_FULL
         number, now = self._number(args[0]), time.monotonic()
@@ -290,7 +285,7 @@ class _Schedulers(TrainingPart):
         finally:
             self.depth -= 1
 
-    def _begin_step(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _begin_step(self, args: Args, kwargs: Kwargs) -> Any:
         self.depth += 1
         return args, kwargs
 
@@ -329,7 +324,7 @@ class _Schedulers(TrainingPart):
             known = self.known[id(scheduler)] = weakref.ref(scheduler), len(self.known)
         return known[1]
 
-    def begin_made(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def begin_made(self, args: Args, kwargs: Kwargs) -> Any:
         """A constructor: the steps in it are its own, and its class may have a step of its own."""
         self.patch_class(type(args[0]))
         self.depth += 1

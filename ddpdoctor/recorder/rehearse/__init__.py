@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 
 from ..events.process import Device, Note
+from .replacing import Note as Tell
 from .replacing import Patches
 
 Record = Callable[[Device | Note], None]
@@ -30,7 +31,7 @@ def install(record: Record) -> Callable[[], None]:
     return patches.close
 
 
-def _install(patches: Patches, record: Record, note: Callable[[str, str], None]) -> None:
+def _install(patches: Patches, record: Record, note: Tell) -> None:
     """Everything in order: later rules build on earlier ones."""
     import torch
 
@@ -62,11 +63,10 @@ def _install(patches: Patches, record: Record, note: Callable[[str, str], None])
     cover_threads(mode, patches)
 
 
-def _noter(record: Record) -> Callable[[str, str], None]:
+def _noter(record: Record) -> Tell:
     noted: set[str] = set()
 
     def note(topic: str, text: str) -> None:
-        """What the rehearsal cannot do faithfully, once each."""
         if topic not in noted:
             noted.add(topic)
             record(Note("rehearsal", text))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import resource
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 
 from .devices import Devices, Placement
-from .replacing import Patches, refuse
+from .replacing import Note, Patches, refuse
 from .streams import Streams
 
 _CAPABILITY = (8, 0)
@@ -31,6 +30,7 @@ _NOTHING_TO_DO = """
     _accelerator_emptyHostCache _accelerator_resetAccumulatedStats _accelerator_resetPeakStats
 """
 """What a GPU does and a CPU has done already."""
+_UTILIZATION = "utilization memory_usage temperature power_draw clock_rate device_memory_used"
 _STATISTICS = """
     allocated_bytes reserved_bytes active_bytes inactive_split_bytes requested_bytes allocation segment active
     inactive_split
@@ -38,9 +38,7 @@ _STATISTICS = """
 _COUNTS = "num_alloc_retries num_ooms num_sync_all_streams max_split_size num_device_alloc num_device_free"
 
 
-def install(
-    placement: Placement, streams: Streams, patches: Patches, note: Callable[[str, str], None]
-) -> None:
+def install(placement: Placement, streams: Streams, patches: Patches, note: Note) -> None:
     """Have torch.cuda answer as on a machine with GPUs."""
     _bindings(placement.devices, streams, patches)
     _presence(placement.devices, patches)
@@ -98,17 +96,9 @@ def _bindings(devices: Devices, streams: Streams, patches: Patches) -> None:
 
 def _presence(devices: Devices, patches: Patches) -> None:
     """What their own Python does not ask the bindings."""
-    utilization = (
-        "utilization",
-        "memory_usage",
-        "temperature",
-        "power_draw",
-        "clock_rate",
-        "device_memory_used",
-    )
     patches.add(
         torch.cuda,
-        **dict.fromkeys(utilization, lambda device=None: 0),
+        **dict.fromkeys(_UTILIZATION.split(), lambda device=None: 0),
         is_available=lambda: devices.count() > 0,
         device_count=devices.count,
         mem_get_info=_free_and_total,
@@ -156,7 +146,7 @@ def _tools(patches: Patches) -> None:
         patches.set(module, "cudart", lambda: runtime)
 
 
-def _graphs(streams: Streams, patches: Patches, note: Callable[[str, str], None]) -> None:
+def _graphs(streams: Streams, patches: Patches, note: Note) -> None:
     def make_graphed_callables(callables: Any, *args: Any, **kwargs: Any) -> Any:
         note("graphed callables", "torch.cuda.make_graphed_callables: nothing is captured, calls run eagerly")
         return callables

@@ -22,7 +22,7 @@ from torch.utils import checkpoint
 from torch.utils._device import _device_constructors
 
 from ..events.process import Device
-from ..patch import leave_out
+from ..patch import Args, Kwargs, leave_out
 from .replacing import Patches, plain, refuse
 from .simulated_hosts import Host
 
@@ -31,7 +31,7 @@ CPU = -1
 """The mark of a storage that was put on the CPU on purpose."""
 
 
-Rule = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+Rule = Callable[[Callable[..., Any], Args, Kwargs], Any]
 """What is done with one torch function: (function, args, kwargs) to its result."""
 _modes: Any = torch.overrides
 
@@ -104,14 +104,9 @@ class Devices:
         return index
 
     def _tell(self, how: str, index: int) -> None:
-        count = self.count()
-        variable = self.host.variable()
-        self._record(Device(index, how, None, index < count, self._gpu(index), count, variable))
-
-    def _gpu(self, index: int) -> str | None:
-        """Which of the host's GPUs this is, where CUDA_VISIBLE_DEVICES renames them."""
         gpus = self.host.gpus()
-        return gpus[index] if 0 <= index < len(gpus) else None
+        gpu = gpus[index] if 0 <= index < len(gpus) else None
+        self._record(Device(index, how, None, index < len(gpus), gpu, len(gpus), self.host.variable()))
 
     def _refuse_a_fork(self) -> None:
         if self._is_forked:
@@ -201,7 +196,7 @@ class Placement(TorchFunctionMode):
             leave_out(error)
             raise
 
-    def place(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def place(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a function and mark what it makes."""
         if "device" in kwargs or "pin_memory" in kwargs or (self.default and func in self._makers):
             return self._make(func, args, kwargs)
@@ -211,7 +206,7 @@ class Placement(TorchFunctionMode):
             return mark(result, CPU) if self._is_of_the_cpu(func, args) else result
         return self._mark(result, gpu, args)
 
-    def _make(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _make(self, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         """Run a function that is told where its result shall be."""
         kwargs = dict(kwargs)
         # Pinned memory needs a driver; on the CPU every memory is as good.
@@ -236,7 +231,7 @@ class Placement(TorchFunctionMode):
         tensors = list(_tensors(args))
         return bool(tensors) and all(map(is_on_cpu, tensors))
 
-    def gpu_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    def gpu_of(self, args: Args, kwargs: Kwargs) -> int | None:
         of = self.devices.of
         for tensor in _tensors(args):
             if (gpu := of(tensor)) is not None:

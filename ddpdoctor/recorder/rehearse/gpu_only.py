@@ -9,13 +9,14 @@ from typing import Any
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
-from .devices import Placement, Rule, mark
-from .replacing import Patches, plain
+from ..patch import Args, Kwargs
+from .devices import Placement, mark
+from .replacing import Note, Patches, plain
 
 Tensor = torch.Tensor
 
 
-def install(placement: Placement, patches: Patches, note: Callable[[str, str], None]) -> None:
+def install(placement: Placement, patches: Patches, note: Note) -> None:
     """Let what would need kernels of a GPU take its way on the CPU."""
     _data_parallel(patches, note)
     _sync_batchnorm(placement)
@@ -33,18 +34,14 @@ def install(placement: Placement, patches: Patches, note: Callable[[str, str], N
         placement.rules[histc] = functools.partial(_histogram, placement)
 
 
-def _mark_first(
-    placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _mark_first(placement: Placement, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     result = plain(func, args, kwargs)
     if (gpu := placement.devices.of(args[0])) is not None:
         mark(result[0], gpu)
     return result
 
 
-def _histogram(
-    placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _histogram(placement: Placement, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """The CPU counts floats alone."""
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -57,7 +54,7 @@ def _histogram(
     return placement.place(counted, args, kwargs)
 
 
-def _data_parallel(patches: Patches, note: Callable[[str, str], None]) -> None:
+def _data_parallel(patches: Patches, note: Note) -> None:
     def forward(parallel: Any, *inputs: Any, **kwargs: Any) -> Any:
         note("data parallel", "nn.DataParallel runs its module on one simulated GPU, with the whole batch")
         return plain(parallel.module, inputs, kwargs)
@@ -71,7 +68,7 @@ def _attention(placement: Placement) -> None:
     attention = F.scaled_dot_product_attention
     rule = placement.rules[attention]
 
-    def attend(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def attend(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
         allowed = backends.math_sdp_enabled()
         backends.enable_math_sdp(True)
         try:
@@ -82,7 +79,7 @@ def _attention(placement: Placement) -> None:
     placement.rules[attention] = attend
 
 
-def _profiler(patches: Patches, note: Callable[[str, str], None]) -> None:
+def _profiler(patches: Patches, note: Note) -> None:
     """A profiler that is asked for GPU activity would wait for a driver."""
     cpu = torch.profiler.ProfilerActivity.CPU
 
@@ -111,7 +108,7 @@ class Eager(torch.nn.Module):
         return getattr(self._orig_mod, name)
 
 
-def _compile(patches: Patches, note: Callable[[str, str], None]) -> None:
+def _compile(patches: Patches, note: Note) -> None:
     """Compiling for the CPU takes minutes and says nothing about a GPU: torch.compile runs the code as it is."""
 
     @functools.wraps(torch.compile)
@@ -137,12 +134,8 @@ def _sync_batchnorm(placement: Placement) -> None:
         torch.batch_norm_backward_reduce: _reduce,
         torch.batch_norm_backward_elemt: _gradient,
     }
-    for kernel, written_out in kernels.items():
-        placement.rules[kernel] = _instead(placement, written_out)
-
-
-def _instead(placement: Placement, written_out: Callable[..., Any]) -> Rule:
-    return lambda func, args, kwargs: placement.place(written_out, args, kwargs)
+    for kernel, written in kernels.items():
+        placement.rules[kernel] = lambda _, *call, written=written: placement.place(written, *call)
 
 
 def _rest(input: Tensor) -> list[int]:

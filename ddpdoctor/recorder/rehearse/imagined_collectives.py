@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from .nccl_operations import GroupCall, Works, changed, operation_of, tensors_in
-from .replacing import Patches, plain
+from .replacing import Note, Patches, plain
 from .simulated_hosts import ImaginedJob
 
 
@@ -116,7 +116,6 @@ class ImaginedGroups:
 
 
 Tensor = torch.Tensor
-Note = Callable[[str, str], None]
 
 
 class ImaginaryPeer(RuntimeError):
@@ -133,11 +132,8 @@ def install(groups: ImaginedGroups, patches: Patches, note: Note) -> None:
                 method = _replaced(groups, getattr(group, name), exchange, handler, note)
                 patches.set(group, name, method)
     patches.wrap(torch.distributed, "_broadcast_coalesced", functools.partial(_broadcast_coalesced, groups))
-    all_gather_object, home = (
-        functools.partial(_all_gather_object, groups),
-        torch.distributed.distributed_c10d,
-    )
-    patches.wrap(home, "all_gather_object", all_gather_object, torch.distributed)
+    gather = functools.partial(_all_gather_object, groups)
+    patches.wrap(torch.distributed.distributed_c10d, "all_gather_object", gather, torch.distributed)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ generator here, so its state is exchanged around such functions.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name under which everybody knows it
 
+from ..patch import Args, Kwargs
 from .devices import Placement, Rule
 from .replacing import Patches, plain, refuse
 
@@ -51,7 +53,7 @@ def install(placement: Placement, patches: Patches) -> None:
     """Cast and draw as on a GPU, and compute half precision at the speed of float32."""
     patches.set(torch.cuda, "default_generators", _Generators(placement.devices.count))
     for owner in _OWNERS:
-        for names, how in ((_DRAWN, None), (_LOWER, _lower), (_FLOAT32, _float32)):
+        for names, how in ((_DRAWN, Placement.place), (_LOWER, _lower), (_FLOAT32, _float32)):
             for name in names.split():
                 if hasattr(owner, name):
                     placement.rules[getattr(owner, name)] = _rule(placement, name, how)
@@ -59,14 +61,11 @@ def install(placement: Placement, patches: Patches) -> None:
     _generator_class(placement, patches)
 
 
-def _rule(placement: Placement, name: str, how: Callable[..., Any] | None) -> Rule:
-    def run(func: Any, args: Any, kwargs: Any) -> Any:
-        return how(placement, func, args, kwargs) if how else placement.place(func, args, kwargs)
-
-    def draw(func: Any, args: Any, kwargs: Any) -> Any:
-        return _drawing(placement, lambda: run(func, args, kwargs), args, kwargs)
-
-    return draw if name in _DRAWN.split() else run
+def _rule(placement: Placement, name: str, how: Callable[..., Any]) -> Rule:
+    run = functools.partial(how, placement)
+    if name not in _DRAWN.split():
+        return run
+    return lambda func, *given: _drawing(placement, lambda: run(func, *given), *given)
 
 
 def _lower(placement: Placement, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -155,9 +154,7 @@ class _Generators(Sequence[torch.Generator]):
         return tuple(self._made[: len(self)])[index]
 
 
-def _drawing(
-    placement: Placement, call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _drawing(placement: Placement, call: Callable[[], Any], args: Args, kwargs: Kwargs) -> Any:
     """Run a call with the generator of the GPU that it draws on, where it draws on one."""
     index = placement.devices.index_of(kwargs.get("device"))
     if index is None and kwargs.get("device") is None:

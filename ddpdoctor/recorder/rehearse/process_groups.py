@@ -21,7 +21,7 @@ import torch
 from . import nccl_operations as operations
 from .devices import Devices, is_on_cpu
 from .nccl_operations import FLOAT8, GroupCall, InOrder, Works, is_contiguous, is_dense, known, tensors_in
-from .replacing import Patches, plain, refuse
+from .replacing import Note, Patches, plain, refuse
 
 _OF_THE_CPU = ("gloo", "mpi")
 """Backends that serve tensors on the CPU."""
@@ -62,7 +62,7 @@ _registered: list[Any] = []
 class Groups:
     """Makes groups on gloo and remembers which backend the script asked for."""
 
-    def __init__(self, devices: Devices, note: Callable[[str, str], None]) -> None:
+    def __init__(self, devices: Devices, note: Note) -> None:
         self._devices = devices
         self._note = note
         self._asked: dict[str, str] = {}
@@ -77,7 +77,7 @@ class Groups:
         patches.wrap(home, "new_group", self._new_group, torch.distributed)
         patches.wrap(home, "get_backend", self._get_backend, torch.distributed)
         for module in (home, torch.distributed):
-            patches.add(module, is_nccl_available=lambda: True, ProcessGroupNCCL=_nccl())
+            patches.add(module, is_nccl_available=lambda: True, ProcessGroupNCCL=ProcessGroupNCCL)
         self._answer_for_devices(patches)
         Collectives(self._devices, self.device_types).install(patches)
         _install_functional(patches)
@@ -95,14 +95,11 @@ class Groups:
         """By these, torch decides where objects are put before they travel, and what a backend can do."""
         group = torch.distributed.ProcessGroup
         get_backend = group._get_backend
-
-        def device_types(group: Any) -> list[torch.device]:
-            return [torch.device(kind) for kind in self.device_types(group)]
-
-        def backend(group: Any, device: torch.device) -> Any:
-            return get_backend(group, torch.device("cpu"))
-
-        patches.add(group, _device_types=property(device_types), _get_backend=backend)
+        patches.add(
+            group,
+            _device_types=property(lambda group: [torch.device(kind) for kind in self.device_types(group)]),
+            _get_backend=lambda group, device: get_backend(group, torch.device("cpu")),
+        )
 
     def _init_process_group(self, original: Any, *args: Any, **kwargs: Any) -> None:
         given = _by_name(original, args, kwargs)
@@ -165,16 +162,13 @@ def _name(group: Any) -> str:
     return str(getattr(group, "group_name", ""))
 
 
-def _nccl() -> type:
-    class ProcessGroupNCCL:
-        """Stands where scripts look for NCCL's options."""
+class ProcessGroupNCCL:
+    """Stands where scripts look for NCCL's options."""
 
-        class Options(ModuleType):
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__("options")
-                self.__dict__.update(kwargs)
-
-    return ProcessGroupNCCL
+    class Options(ModuleType):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__("options")
+            self.__dict__.update(kwargs)
 
 
 class Collectives:

@@ -22,6 +22,8 @@ _GLOO_LACKS = re.compile(
     r"|No backend type associated with device type cuda"
 )
 """What gloo says of calls that NCCL takes."""
+Note = Callable[[str, str], None]
+"""What tells, by topic and text, what the rehearsal cannot do faithfully, once each."""
 
 
 class Patches(Replaced):

@@ -6,13 +6,12 @@ import abc
 import importlib
 import itertools
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from .devices import Devices
-from .replacing import refuse
+from .replacing import Note, refuse
 
 _numbers = itertools.count(1)
 
@@ -20,7 +19,7 @@ _numbers = itertools.count(1)
 class Streams:
     """Makes the classes that take the place of torch.cuda.Stream and its like, and knows the current stream."""
 
-    def __init__(self, devices: Devices, note: Callable[[str, str], None]) -> None:
+    def __init__(self, devices: Devices, note: Note) -> None:
         self._devices = devices
         self._note = note
         self._current: dict[int, Any] = {}
@@ -132,7 +131,7 @@ def _event_class() -> Any:
     return Event
 
 
-def _graph_class(note: Callable[[str, str], None]) -> Any:
+def _graph_class(note: Note) -> Any:
     class CUDAGraph:
         """Runs what is captured once; nothing is kept that could run again."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from ..patch import Args, Kwargs
 from .devices import Devices, Placement, mark, mark_storage, storage_gpu
 from .replacing import Patches, plain, refuse
 
@@ -28,7 +29,7 @@ def install(placement: Placement, patches: Patches) -> None:
 def _answer(placement: Placement) -> None:
     of, rules = placement.devices.of, placement.rules
 
-    def device(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    def device(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> torch.device:
         gpu = of(args[0])
         return plain(func, args) if gpu is None else torch.device("cuda", gpu)
 
@@ -44,46 +45,33 @@ def _answer(placement: Placement) -> None:
 def _move(placement: Placement) -> None:
     rules, devices = placement.rules, placement.devices
 
-    def to(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        tensor, target, options = _parse_to(placement, args, kwargs)
-        return placement.move(tensor, target, **options)
-
-    def cuda(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def cuda(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tensor:
         named = args[1] if len(args) > 1 else kwargs.get("device")
         index = devices.index_of(named)
         return placement.move(args[0], devices.thread.current if index is None else index)
 
-    def cpu(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        return placement.move(args[0], None)
-
-    def type_as(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def type_as(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tensor:
         tensor, other = args[0], args[1] if len(args) > 1 else kwargs["other"]
         return placement.move(tensor, devices.of(other), dtype=other.dtype)
 
-    rules.update({Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type_as: type_as})
-    rules[torch._C._nn._parse_to] = lambda func, args, kwargs: plain(func, _named(args), _named_all(kwargs))
-    rules[torch.device] = lambda func, args, kwargs: plain(func, _named(args), _named_all(kwargs))
+    rules[Tensor.to] = lambda func, args, kwargs: _to(placement, args, kwargs)
+    rules.update({Tensor.cuda: cuda, Tensor.type_as: type_as})
+    rules[Tensor.cpu] = lambda func, args, kwargs: placement.move(args[0], None)
+    rules.update(dict.fromkeys((torch._C._nn._parse_to, torch.device), _named))
     rules[Tensor.pin_memory] = lambda func, args, kwargs: _pin(args[0])
     rules[Tensor.type] = lambda func, args, kwargs: _type(placement, func, args, kwargs)
 
 
-def _named(args: tuple[Any, ...]) -> tuple[Any, ...]:
+def _named(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """A number alone is the index of a GPU where torch has any."""
     if args and type(args[0]) is int:
-        return (torch.device("cuda", args[0]), *args[1:])
-    return args
-
-
-def _named_all(kwargs: dict[str, Any]) -> dict[str, Any]:
+        args = (torch.device("cuda", args[0]), *args[1:])
     if type(kwargs.get("device")) is int:
-        return {**kwargs, "device": torch.device("cuda", kwargs["device"])}
-    return kwargs
+        kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
+    return plain(func, args, kwargs)
 
 
-def _parse_to(
-    placement: Placement, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Tensor, int | None, dict[str, Any]]:
-    """The tensor, the GPU it goes to, and the other options of Tensor.to."""
+def _to(placement: Placement, args: Args, kwargs: Kwargs) -> Tensor:
     tensor = args[0]
     options = {name: it for name, it in kwargs.items() if name not in {"device", "other", "non_blocking"}}
     wanted = [*args[1:], *(kwargs[name] for name in ("device", "other") if name in kwargs)]
@@ -102,7 +90,7 @@ def _parse_to(
     # Positional flags are non_blocking and copy, in this order.
     if len(flags) > 1:
         options["copy"] = flags[1]
-    return tensor, target, options
+    return placement.move(tensor, target, **options)
 
 
 def _pin(tensor: Tensor) -> Tensor:
@@ -114,9 +102,7 @@ def _pin(tensor: Tensor) -> Tensor:
     return pinned
 
 
-def _type(
-    placement: Placement, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def _type(placement: Placement, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Tensor.type names the device too: torch.cuda.FloatTensor."""
     tensor = args[0]
     wanted = args[1] if len(args) > 1 else kwargs.get("dtype")
