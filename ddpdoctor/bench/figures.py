@@ -56,17 +56,10 @@ def _spans(split: Split) -> tuple[Span, ...]:
 
 def _bandwidth(results: Results) -> Iterator[Lines]:
     sizes = sorted({row.bytes for row in results.collectives})
-    series = tuple(
-        Series(
-            name,
-            tuple(
-                (float(sizes.index(row.bytes)), row.bus_bandwidth / 1e9)
-                for row in results.collectives
-                if row.operation == name and row.bus_bandwidth
-            ),
-        )
-        for name in OPERATIONS
-    )
-    if known := tuple(each for each in series if each.points):
+    points: dict[str, list[tuple[float, float]]] = {name: [] for name in OPERATIONS}
+    for row in results.collectives:
+        if row.bus_bandwidth:
+            points[row.operation].append((float(sizes.index(row.bytes)), row.bus_bandwidth / 1e9))
+    if known := tuple(Series(name, tuple(of_it)) for name, of_it in points.items() if of_it):
         title = f"Bus bandwidth of collectives, {plural(results.setting.nproc, 'rank')}"
         yield Lines(title, "bytes", "GB/s", known, tuple(map(size, sizes)), logarithmic=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import torch
@@ -60,7 +60,8 @@ def measure(context: Context) -> dict[str, Any]:
     context.step("training steps")
     rows["steps"] = timer.time()
     if context.world_size == setting.nproc > 1:
-        rows["collectives"] = _collectives(setting, context.device, context.step)
+        cases = product(OPERATIONS, setting.sizes)
+        rows["collectives"] = [_row(context, setting, name, length) for name, length in cases]
     return rows
 
 
@@ -179,27 +180,18 @@ class _Transformer(nn.Module):
 # -- collectives ------------------------------------------------------------------------------------------------
 
 
-def _collectives(
-    setting: Setting, device: torch.device, doing: Callable[[str], None]
-) -> list[dict[str, Any]]:
-    """Seconds of every call, for each operation and size; or why the backend does not have it."""
-    return [_row(setting, device, doing, name, length) for name in OPERATIONS for length in setting.sizes]
-
-
-def _row(
-    setting: Setting, device: torch.device, doing: Callable[[str], None], name: str, length: int
-) -> dict[str, Any]:
-    doing(f"{name} of {size(length)}")
-    row = {"operation": name, "bytes": length}
+def _row(context: Context, setting: Setting, name: str, length: int) -> dict[str, Any]:
+    """Seconds of every call of an operation with this size; or why the backend does not have it."""
+    context.step(f"{name} of {size(length)}")
+    row, device = {"operation": name, "bytes": length}, context.device
     call = _call(name, length, device)
     try:
         once = min(timed(device, call) for _ in range(2))
     except (RuntimeError, NotImplementedError, ValueError) as refused:
         # A backend says so on every rank, before it sends anything.
         return {**row, "unsupported": str(refused).partition("\n")[0]}
-    calls = torch.tensor(
-        [min(MOST_CALLS, max(FEWEST_CALLS, round(setting.collective_seconds / once)))], device=device
-    )
+    wanted = min(MOST_CALLS, max(FEWEST_CALLS, round(setting.collective_seconds / once)))
+    calls = torch.tensor([wanted], device=device)
     dist.broadcast(calls, src=0)
     dist.barrier()
     return {**row, "seconds": [timed(device, call) for _ in range(int(calls))]}

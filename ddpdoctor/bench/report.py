@@ -12,6 +12,7 @@ from ddpdoctor.text import ABSENT, duration, number, plural, share, size, table
 _Columns: TypeAlias = Mapping[str, Callable[[Any], str]]
 """The cells of a table's rows, by the names of its columns."""
 WIDTH = 80
+_PARTS = ("data", "forward", "backward", "exposed", "optimizer", "other")
 BUSY = 0.25
 """CPUs of others from which on a benchmark says so."""
 
@@ -93,10 +94,7 @@ _SCALING: _Columns = {
 }
 _SPLITS: _Columns = {
     "ranks": lambda row: str(row.ranks),
-    **{
-        name: partial(_part, name=name)
-        for name in ("data", "forward", "backward", "exposed", "optimizer", "other")
-    },
+    **{name: partial(_part, name=name) for name in _PARTS},
     "step": lambda row: f"{row.total * 1e3:.1f}",
 }
 _COLLECTIVES: _Columns = {

@@ -121,8 +121,7 @@ def log_lines(folder: Path) -> list[str]:
     for path in [folder / ENGINE_LOG, *sorted((folder / "output").rglob("stderr.log"))]:
         if path.exists():
             text = path.read_text(encoding="utf-8", errors="replace")
-            lines = [line for line in text.splitlines() if not _NOISE.search(line)]
-            last += lines[-LOG_LINES:]
+            last += [line for line in text.splitlines() if not _NOISE.search(line)][-LOG_LINES:]
     return last
 
 
@@ -141,11 +140,9 @@ def rank_records(ranks: list[RankState], folder: Path) -> tuple[RankRecord, ...]
     return tuple(sorted([*here, *elsewhere], key=lambda record: record.rank))
 
 
-def _remote(rank: int, gathered: dict[str, object]) -> RankRecord:
-    values = gathered["measured"]
-    assert isinstance(values, dict)
-    measured = {name: Measured(value) for name, value in values.items()}
-    return RankRecord(rank, host=str(gathered["host"]), measured=measured, joined=True, finished=True)
+def _remote(rank: int, gathered: dict[str, Any]) -> RankRecord:
+    measured = {name: Measured(value) for name, value in gathered["measured"].items()}
+    return RankRecord(rank, host=gathered["host"], measured=measured, joined=True, finished=True)
 
 
 def nccl_evidence(ranks: list[RankState], folder: Path) -> tuple[Evidence, ...]:

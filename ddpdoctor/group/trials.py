@@ -27,13 +27,11 @@ class Trial:
 
     def first_wrong(self) -> dict[str, Any] | None:
         """The first element that is not what it should be; None where the answer is right."""
-        if self._right():
+        wrong = (~self._alike()).nonzero()
+        if not len(wrong):
             return None
-        index = int((~self._alike()).nonzero()[0])
+        index = int(wrong[0])
         return {"index": index, "expected": self.expected[index].item(), "got": self.got[index].item()}
-
-    def _right(self) -> bool:
-        return bool(self._alike().all()) if self.rtol else torch.equal(self.got, self.expected)
 
     def _alike(self) -> torch.Tensor:
         if self.rtol:
@@ -115,23 +113,14 @@ class Collective:
     fewest_ranks: int = 1
 
 
-def _all_reduce_sum(pattern: Pattern) -> Trial:
-    x = pattern.whole(pattern.rank)
-    return Trial(lambda **how: dist.all_reduce(x, **how), x, pattern.reduced(lambda tiles: tiles.sum(0)))
+def _all_reduce(op: Any, on_tiles: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Pattern], Trial]:
+    def prepare(pattern: Pattern) -> Trial:
+        x = pattern.whole(pattern.rank)
+        # A backend may divide before or after it adds, so each addend and each addition may round once.
+        rtol = (pattern.world_size + 2) * torch.finfo(pattern.dtype).eps if op == dist.ReduceOp.AVG else 0.0
+        return Trial(lambda **how: dist.all_reduce(x, op, **how), x, pattern.reduced(on_tiles), rtol)
 
-
-def _all_reduce_avg(pattern: Pattern) -> Trial:
-    x = pattern.whole(pattern.rank)
-    expected = pattern.reduced(lambda tiles: tiles.double().mean(0))
-    # A backend may divide before or after it adds, so each addend and each addition may round once.
-    rtol = (pattern.world_size + 2) * torch.finfo(pattern.dtype).eps
-    return Trial(lambda **how: dist.all_reduce(x, dist.ReduceOp.AVG, **how), x, expected, rtol)
-
-
-def _all_reduce_max(pattern: Pattern) -> Trial:
-    x = pattern.whole(pattern.rank)
-    expected = pattern.reduced(lambda tiles: tiles.amax(0))
-    return Trial(lambda **how: dist.all_reduce(x, dist.ReduceOp.MAX, **how), x, expected)
+    return prepare
 
 
 def _broadcast(pattern: Pattern) -> Trial:
@@ -210,9 +199,11 @@ def wait(works: Any) -> None:
 
 
 COLLECTIVES = {
-    "all_reduce sum": Collective(_all_reduce_sum),
-    "all_reduce avg": Collective(_all_reduce_avg, integers=False),
-    "all_reduce max": Collective(_all_reduce_max),
+    "all_reduce sum": Collective(_all_reduce(dist.ReduceOp.SUM, lambda x: x.sum(0))),
+    "all_reduce avg": Collective(
+        _all_reduce(dist.ReduceOp.AVG, lambda x: x.double().mean(0)), integers=False
+    ),
+    "all_reduce max": Collective(_all_reduce(dist.ReduceOp.MAX, lambda x: x.amax(0))),
     "broadcast": Collective(_broadcast),
     "all_gather": Collective(_all_gather),
     "reduce_scatter": Collective(_reduce_scatter),

@@ -43,7 +43,8 @@ def run(launch_values: dict[str, Any], measurements: Sequence[str], folder_name:
     # The engine's handlers were inherited by the fork; a rank ends at SIGTERM as any program does.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     events.write("hello", pid=os.getpid(), host=socket.gethostname(), backend=launch.backend)
-    _wait_for_forks(launch, folder)
+    first = launch.node_rank * launch.nproc
+    wait_for_forks([rank_files.rank_file(folder, other) for other in range(first, first + launch.nproc)])
     try:
         _join(launch)
         events.write("joined")
@@ -66,11 +67,6 @@ def _allow_stacks(path: Path) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _PR_SET_PTRACER_ANY, 0, 0, 0)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     faulthandler.register(signal.SIGUSR2, file=descriptor, all_threads=False)
-
-
-def _wait_for_forks(launch: Launch, folder: Path) -> None:
-    first = launch.node_rank * launch.nproc
-    wait_for_forks([rank_files.rank_file(folder, rank) for rank in range(first, first + launch.nproc)])
 
 
 def _join(launch: Launch) -> None:

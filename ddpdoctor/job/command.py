@@ -1,5 +1,6 @@
 """What is to be run, and the command line and environment that run it with the recorder inside."""
 
+import itertools
 import os
 import re
 import sys
@@ -7,7 +8,6 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from itertools import pairwise
 from pathlib import Path
 
 import ddpdoctor
@@ -89,8 +89,8 @@ class Job:
     def _why_no_view(self, launch: Launch) -> str | None:
         """Why its processes cannot have a view of their own, where that is so."""
         nodes = [
-            word.partition("=")[2] or follows
-            for word, follows in pairwise((*self.words, ""))
+            word.partition("=")[2] or after
+            for word, after in itertools.pairwise((*self.words, ""))
             if _NNODES.match(word)
         ]
         if launch.nnodes > 1 or (self.kind is JobKind.LINE and set(nodes) - {"1", "1:1"}):
@@ -159,25 +159,17 @@ def _torchrun_options(launch: Launch, folder: Path) -> list[str]:
         "--redirects": "3",
         **_rendezvous(launch),
     }
-    flat = [part for option in options.items() for part in option]
     standalone = ["--standalone"] if launch.finds_port else []
-    return [*standalone, *flat]
+    return [*standalone, *itertools.chain.from_iterable(options.items())]
 
 
 def _rendezvous(launch: Launch) -> dict[str, str]:
     if launch.finds_port:
         # Whether this host's name resolves is another check's matter.
         return {"--local-addr": "127.0.0.1"}
-    if launch.rendezvous:
-        return {
-            "--node-rank": str(launch.node_rank),
-            **{f"--rdzv-{name}": value for name, value in launch.rendezvous},
-        }
-    return {
-        "--node-rank": str(launch.node_rank),
-        "--master-addr": launch.master_addr,
-        "--master-port": str(launch.master_port),
-    }
+    master = {"--master-addr": launch.master_addr, "--master-port": str(launch.master_port)}
+    place = {f"--rdzv-{name}": value for name, value in launch.rendezvous} or master
+    return {"--node-rank": str(launch.node_rank), **place}
 
 
 def _without_launch_defaults(environ: Mapping[str, str]) -> dict[str, str]:

@@ -103,12 +103,7 @@ class Output:
     """Follows the files of a job, as far as they are there by now, in a thread of its own, so that a slow reader of
     ours does not hold up the watch. ``out`` and ``err`` are our stdout and stderr, or stand in for them."""
 
-    def __init__(
-        self,
-        find: Callable[[], Iterable[Stream]],
-        out: BinaryIO,
-        err: BinaryIO,
-    ) -> None:
+    def __init__(self, find: Callable[[], Iterable[Stream]], out: BinaryIO, err: BinaryIO) -> None:
         self._find, self._sinks = find, {False: out, True: err}
         self._followers: dict[Path, _Follower] = {}
         self._ends_a_line: dict[BinaryIO, bool] = {}

@@ -86,8 +86,7 @@ def _mount(source: str, target: Path, kind: str | None = None, flags: int = 0, o
     """mount(2). Raises NoView where the kernel refuses it."""
     words = [word if word is None else word.encode() for word in (source, str(target), kind)]
     if _libc.mount(*words, ctypes.c_ulong(flags), options.encode() or None):
-        reason = os.strerror(ctypes.get_errno())
-        raise NoView(f"{kind or 'a bind mount'} at {target}: {reason}")
+        raise NoView(f"{kind or 'a bind mount'} at {target}: {os.strerror(ctypes.get_errno())}")
 
 
 def _unshare_as_user() -> None:
@@ -143,10 +142,8 @@ def user() -> str:
 
 def _sockets() -> Iterator[Path]:
     """Where servers listen: through an overlay a socket is another one, at which nobody does."""
-    with (
-        contextlib.suppress(OSError),
-        Path("/proc/net/unix").open(encoding="utf-8", errors="replace") as lines,
-    ):
+    sockets = Path("/proc/net/unix")
+    with contextlib.suppress(OSError), sockets.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             path = Path(line.rstrip("\n").split(" ", 7)[-1].partition(" ")[2])
             if path.is_absolute():

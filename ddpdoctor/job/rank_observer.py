@@ -112,9 +112,8 @@ class RankObserver:
         if place is not None and place.waits:
             return Observation(RankActivity.WAITS, moved)
         blocked = place is not None and place.blocks and moved < now
-        return Observation(
-            RankActivity.BLOCKED if blocked else RankActivity.WORKS, moved, at_least=OUTSIDE_SECONDS
-        )
+        activity = RankActivity.BLOCKED if blocked else RankActivity.WORKS
+        return Observation(activity, moved, at_least=OUTSIDE_SECONDS)
 
     def _unrecorded(self, rank: int) -> Observation:
         """Of a rank that recorded nothing: it imports, or has not come so far, or is not there at all."""
@@ -159,9 +158,8 @@ class RankObserver:
         activity = self._observer.activity(pid)
         doing = activity.doing(little, LITTLE_SHARE) if activity.after else Doing.WAITS
         wakes = 0.0 if backend == "nccl" else activity.wakes
-        return SampledProcess(
-            pid, None, ProcessRole.WORKER, doing=doing, call=activity.call.text, wakes=wakes
-        )
+        call = activity.call.text
+        return SampledProcess(pid, None, ProcessRole.WORKER, doing=doing, call=call, wakes=wakes)
 
     def _beside_main(self, pid: int, little: float) -> SampledProcess:
         """A process without its main thread, which does nothing but look for something, as if that slept."""

@@ -118,11 +118,9 @@ class JobRun:
             passes_on=self._policy.passes_on,
             reads_stdin=not job.bundled,
         )
-        pid, hang_after, least = self._running.pid, self._policy.hang_after, self._policy.least
-        agreement = self._policy.agreement
-        self._supervisor = Supervisor(
-            job, launch, folder / RECORD, pid, hang_after, least, sees_all=agreement is not None
-        )
+        pid, asked = self._running.pid, self._policy
+        limits, sees_all = (asked.hang_after, asked.least), asked.agreement is not None
+        self._supervisor = Supervisor(job, launch, folder / RECORD, pid, *limits, sees_all=sees_all)
         self._follower = follow(self._streams) if follow else None
 
     def release(self) -> None:
@@ -165,9 +163,8 @@ class JobRun:
         status = ended.status if ending or hung or late or self._supervisor.failed_at else 0
         left_behind = tuple(ended.left_behind.values())
         oom_kills = _oom_kills() - self._oom_kills
-        write_ending(
-            self.folder, Stopped(status, seconds, hung or late, late, left_behind, ended_at, oom_kills)
-        )
+        stopped = Stopped(status, seconds, hung or late, late, left_behind, ended_at, oom_kills)
+        write_ending(self.folder, stopped)
         trace = read_trace(self.folder)
         write_sources(self.folder, trace)
         return trace

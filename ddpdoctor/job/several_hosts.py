@@ -40,12 +40,8 @@ def read_hosts(folders: Sequence[Path]) -> Trace:
     endings = [read_ending(folder) for folder in folders]
     ended = [ending.ended_at + ending.clock for ending in endings if ending.ended_at is not None]
     first = min(ended, default=None)
-    return united(
-        [
-            read_trace(folder, None if first is None else first - ending.clock)
-            for folder, ending in zip(folders, endings, strict=True)
-        ]
-    )
+    over = [None if first is None else first - ending.clock for ending in endings]
+    return united([*map(read_trace, folders, over)])
 
 
 def united(parts: Sequence[Trace]) -> Trace:

@@ -108,16 +108,11 @@ class Supervisor:
         by_beat = {rank: seen for rank, process in ranks.items() if (seen := _by_beat(process))}
         if not (alive or strangers or by_beat):
             return JobState.HUNG
-        snapshot = capture({**alive, **strangers}, records=self._record, seconds=still)
-        snapshot = _with(snapshot, by_beat)
-        write(
-            replace(snapshot, world_size=self.watch.world_size or None, timeout=self.watch.timeout),
-            folder / SNAPSHOT,
-        )
-        hidden = any(
-            process.from_interpreter and process.doing is Doing.SLEEPS and process.wakes >= 1
-            for process in snapshot.processes
-        )
+        snapshot = _with(capture({**alive, **strangers}, records=self._record, seconds=still), by_beat)
+        size, timeout = self.watch.world_size or None, self.watch.timeout
+        write(replace(snapshot, world_size=size, timeout=timeout), folder / SNAPSHOT)
+        sleep = [it for it in snapshot.processes if it.from_interpreter and it.doing is Doing.SLEEPS]
+        hidden = any(process.wakes >= 1 for process in sleep)
         # Of ranks that sleep in turns, variables tell whether they go on; where those are not seen, time does.
         return JobState.SLOW if hidden and still < SLEEP_SECONDS else snapshot_state(snapshot)
 
@@ -160,9 +155,8 @@ def _by_beat(rank: RecordedProcess) -> SampledProcess | None:
     beat = rank.beat
     if rank.ended or beat is None or (beat.main and not rank.elsewhere):
         return None
-    waits = SampledProcess(
-        rank.pid, rank.rank, host=rank.host, doing=Doing.WAITS, stack=beat.stack, again=beat.stack
-    )
+    stack, host = beat.stack, rank.host
+    waits = SampledProcess(rank.pid, rank.rank, host=host, doing=Doing.WAITS, stack=stack, again=stack)
     place = place_of(waits, nccl=rank.backend == "nccl")
     known = place is not None and (place.waits or place.blocks)
     return replace(waits, from_interpreter=True, doing=Doing.WAITS if known else Doing.UNKNOWN)

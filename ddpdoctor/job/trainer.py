@@ -148,8 +148,7 @@ class TrainingRun:
             error, rank = min(errors, key=lambda error: error[0].time)
             text = f"{error.type}: {error.message}".partition("\n")[0]
             return Failure(f"rank {rank} failed: {escape(text)}")
-        refused = [rank for rank, code in codes.items() if code == REFUSED]
-        if refused:
+        if refused := [rank for rank, code in codes.items() if code == REFUSED]:
             return Failure(f"{ranks_phrase(refused)} refused to begin", refused=True)
         if codes:
             rank, code = next(iter(codes.items()))

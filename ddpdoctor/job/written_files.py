@@ -120,8 +120,7 @@ def _of_journal(undone: Sequence[dict[str, Any]]) -> Iterator[WrittenFile]:
         is_other = "failed" in entry or entry.get("is_folder") or _OF_PYTHON in entry["path"]
         if is_other or not (there or existed):
             continue
-        downloaded = "downloaded" in entry
-        yield WrittenFile(entry["path"], entry.get("size", 0), existed, not there, downloaded)
+        yield WrittenFile(entry["path"], entry.get("size", 0), existed, not there, "downloaded" in entry)
 
 
 def _changes(layers: Path, covered: dict[str, str]) -> Iterator[tuple[Path, WrittenFile]]:

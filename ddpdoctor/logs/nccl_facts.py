@@ -86,10 +86,7 @@ def adapter_of(log: Log, failed: str) -> str:
 
 def table(facts: JobFacts) -> tuple[Evidence, ...]:
     """What was decided, equal ranks together; between which ranks each transport runs."""
-    return (
-        *nccl_output.as_evidence(facts.by_rank),
-        *(Evidence(text) for text in _transports(facts)),
-    )
+    return (*nccl_output.as_evidence(facts.by_rank), *(Evidence(text) for text in _transports(facts)))
 
 
 def _links(facts: JobFacts) -> dict[str, set[tuple[int, int]]]:

@@ -80,7 +80,11 @@ def facts_of(host: Host, words: Iterable[str] = ()) -> NodeFacts:
         address=data_address(host),
         interfaces={address: known.name for known in usable for address in known.addresses},
         mtus={known.name: mtu for known in usable if (mtu := _mtu(host, known.name))},
-        variables=_variables(host.environ),
+        variables={
+            name: value
+            for name, value in sorted(host.environ.items())
+            if name.startswith(_COMPARED) and not is_secret(name, value)
+        },
         files={word: digest for word in words if (digest := checksum(Path(word)))},
     )
 
@@ -99,11 +103,3 @@ def data_address(host: Host) -> str:
 def _mtu(host: Host, interface: str) -> int:
     text = host.system.read_text(f"/sys/class/net/{interface}/mtu")
     return int(text) if text and text.strip().isdigit() else 0
-
-
-def _variables(environ: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in sorted(environ.items())
-        if name.startswith(_COMPARED) and not is_secret(name, value)
-    }

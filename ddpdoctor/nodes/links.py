@@ -7,8 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from ddpdoctor.nodes.channel import Message
 from ddpdoctor.nodes.facts import NodeFacts
@@ -88,11 +87,8 @@ def try_links(nodes: Nodes, tell: Callable[[str], object]) -> tuple[Link, ...]:
     if not nodes.leads:
         nodes.channels[0].send(Message(_LINKS, {"links": [asdict(link) for link in links]}))
         return tuple(links)
-    messages = nodes.collect(_LINKS, time.monotonic() + _WAIT)
-    return (
-        *links,
-        *(from_plain(Link, plain) for message in messages.values() for plain in message.values["links"]),
-    )
+    messages = nodes.collect(_LINKS, time.monotonic() + _WAIT).values()
+    return (*links, *(from_plain(Link, plain) for it in messages for plain in it.values["links"]))
 
 
 def _neighbours(node: int, nodes: Nodes) -> Iterator[NodeFacts]:
@@ -113,15 +109,14 @@ def _begin_together(nodes: Nodes) -> None:
 
 
 def _latency(source: int, target: NodeFacts) -> Link:
-    link: dict[str, Any] = {"source": source, "target": target.node_rank}
-    link |= {"address": target.address, "port": target.port}
+    link = Link(source, target.node_rank, target.address, target.port)
     try:
         with _connection(target.address, target.port) as connection:
-            return Link(**link, seconds=min(_ping(connection) for _ in range(_PINGS)))
+            return replace(link, seconds=min(_ping(connection) for _ in range(_PINGS)))
     except TimeoutError:
-        return Link(**link, error=NO_ANSWER)
+        return replace(link, error=NO_ANSWER)
     except OSError as failed:
-        return Link(**link, error=os.strerror(failed.errno) if failed.errno else str(failed))
+        return replace(link, error=os.strerror(failed.errno) if failed.errno else str(failed))
 
 
 def _ping(connection: socket.socket) -> float:
@@ -146,15 +141,13 @@ def _with_rate(link: Link) -> Link:
             seconds = time.perf_counter() - began
     except OSError:
         return link
-    return Link(**{**asdict(link), "rate": sent / seconds})
+    return replace(link, rate=sent / seconds)
 
 
 def _drain(connection: socket.socket) -> None:
-    try:
+    with suppress(OSError):
         while connection.recv(_CHUNK):
             pass
-    except OSError:
-        return
 
 
 def _connection(address: str, port: int) -> socket.socket:

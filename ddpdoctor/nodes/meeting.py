@@ -66,9 +66,7 @@ class Nodes:
         """The nodes that are gone though they were there, and why; the host of rank 0 knows of all."""
         if not self.leads and 0 not in self._gone:
             lost = self.channels[0].status.get("lost", {})
-            self._gone |= {
-                int(node): str(why) for node, why in lost.items() if int(node) != self.here.node_rank
-            }
+            self._gone |= {int(n): str(why) for n, why in lost.items() if int(n) != self.here.node_rank}
         for node, channel in self.channels.items():
             if (why := channel.lost) and why != ENDED:
                 self._gone.setdefault(node, why)

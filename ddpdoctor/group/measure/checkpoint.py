@@ -30,17 +30,14 @@ class _Background:
         self.path = path
         self.error: str | None = None
         self.stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self.thread.start()
 
     def _run(self, work: Callable[[Path, threading.Event], None]) -> None:
         try:
             work(self.path, self.stop)
         except OSError as error:
             self.error = error.strerror
-
-    def join(self) -> None:
-        self._thread.join()
 
 
 _background: _Background | None = None
@@ -110,7 +107,7 @@ def measure(context: Context) -> dict[str, Any]:
 
 def _measure(context: Context, background: _Background) -> dict[str, Any]:
     background.stop.set()
-    background.join()
+    background.thread.join()
     context.step("barrier after the checkpoint is written")
     dist.barrier()
     after, length = _state(background.path)

@@ -45,7 +45,7 @@ def measure(context: Context) -> dict[str, Any]:
     rows = [_row(context, *case) for case in _cases(context.world_size)]
     # First: the store below brings late ranks together, and would hide a bad barrier.
     barrier = _barrier(context)
-    _time_again(context, {_key(row): row for row in rows if "seconds" in row})
+    _time_again(context, {f"{row['op']}, {row['bytes']} B": row for row in rows if "seconds" in row})
     return {"rows": [*rows, barrier]}
 
 
@@ -75,10 +75,6 @@ def _row(context: Context, name: str, dtype: torch.dtype, length: int) -> dict[s
     return row
 
 
-def _key(row: dict[str, Any]) -> str:
-    return f"{row['op']}, {row['bytes']} B"
-
-
 def _time_again(context: Context, rows: dict[str, dict[str, Any]]) -> None:
     """Look again at what took far longer than the rest: on a busy machine any call may, once.
 
@@ -88,10 +84,7 @@ def _time_again(context: Context, rows: dict[str, dict[str, Any]]) -> None:
     timings = {key: (row["seconds"], row.get("launch", 0.0)) for key, row in rows.items()}
     context.publish(f"collectives/{context.rank}", timings)
     everybody = context.read_all("collectives")
-    slowest = {
-        key: [max(times) for times in zip(*(rank_timings[key] for rank_timings in everybody), strict=True)]
-        for key in rows
-    }
+    slowest = {key: [*map(max, zip(*(timed[key] for timed in everybody), strict=True))] for key in rows}
     large = [seconds for key, (seconds, _) in slowest.items() if rows[key]["bytes"] > 2 * SMALL]
     limit = max(STANDS_OUT_SECONDS, STANDS_OUT * median(large or [0.0]))
     for key, (seconds, launch) in slowest.items():
