@@ -31,12 +31,8 @@ def find(pids: Sequence[int], processes: Sequence[Process] | None = None) -> lis
     # Those of which a rank has loaded torch, where there are such.
     jobs = jobs_of(pids, others) if pids else [it for it in among if any(map(loads_torch, it.ranks))] or among
     if not jobs:
-        jobs = [
-            numbered
-            for pid in launchers_among(others)
-            for job in jobs_of([pid], others)
-            if (numbered := _numbered(job))
-        ]
+        spawned = (job for pid in launchers_among(others) for job in jobs_of([pid], others))
+        jobs = [numbered for job in spawned if (numbered := _numbered(job))]
         return [job for job in jobs if any(rank is not None for rank in job.ranks.values())]
     return [numbered for job in jobs if (numbered := _numbered(job))]
 
@@ -66,9 +62,8 @@ def look_at(job: Job, stage: Callable[[str], None]) -> HangSnapshot:
         reasons = "; ".join(sorted({rank.unseen for rank in ranks}))
         raise NoJob(f"no stack of any rank can be read: {reasons}")
     flight = snapshot.flight or _left_dumps(job)
-    return replace(
-        snapshot, world_size=job.world_size, flight=flight, unseen=(*snapshot.unseen, *_elsewhere(job))
-    )
+    unseen = (*snapshot.unseen, *_elsewhere(job))
+    return replace(snapshot, world_size=job.world_size, flight=flight, unseen=unseen)
 
 
 def _elsewhere(job: Job) -> tuple[str, ...]:
@@ -83,12 +78,8 @@ def _left_dumps(job: Job) -> dict[int, Dump]:
     if (place := place_in(job.environ)) is None:
         return {}
     began = time.time() - job.age
-    files = {
-        file: rank
-        for file in files_of(place)
-        if (rank := rank_of(file)) is not None and written_at(file) > began
-    }
-    return dict(read_files(files).ranks)
+    ranks = {file: rank_of(file) for file in files_of(place) if written_at(file) > began}
+    return dict(read_files({file: rank for file, rank in ranks.items() if rank is not None}).ranks)
 
 
 _WORKER = "_worker_loop"

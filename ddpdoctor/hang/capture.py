@@ -80,15 +80,11 @@ def capture(
     looks: int = 2,
     native: bool = True,
 ) -> HangSnapshot:
-    """Look at a job.
+    """Look at a job: at the processes of its ranks on this host, with their ranks where they are known, and at what
+    they have started.
 
-    Args:
-        pids: the processes of its ranks on this host, and their ranks where they are known; what they have started
-            is found.
-        records: the folder into which our recorder writes where it is in there.
-        seconds: since the last sign of progress, where somebody has watched.
-        looks: how often; at least two tell a stall from slow work.
-        native: whether to read native frames of those that stand.
+    Our recorder writes into ``records``, where it is in there; ``seconds`` are since the last sign of progress, where
+    somebody has watched. At least two looks tell a stall from slow work; native frames are read of those that stand.
     """
     # Below each rank, without those that only serve multiprocessing itself.
     workers = {
@@ -105,9 +101,8 @@ def capture(
     processes = [_process(pid, pids.get(workers.get(pid, pid)), pid in workers, taken) for pid in known]
     processes = [replace(process, handles=handled_by(records, process.pid)) for process in processes]
     flight, refused = _flights(pids, taken[0].answers)
-    return HangSnapshot(
-        tuple(_with_native(processes) if native else processes), seconds, flight=flight, unseen=refused
-    )
+    seen = tuple(_with_native(processes) if native else processes)
+    return HangSnapshot(seen, seconds, flight=flight, unseen=refused)
 
 
 def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look]) -> SampledProcess:
@@ -139,8 +134,7 @@ def _process(pid: int, rank: int | None, is_worker: bool, looks: Sequence[Look])
 
 def _polls(stack: Sequence[Frame]) -> bool:
     """Whether a process stands in a loop that does nothing but look for something."""
-    places = [where_of(stack[index]) for index in of_script(stack)]
-    return poll_of(places[::-1]) is not None
+    return poll_of([where_of(stack[index]) for index in of_script(stack)][::-1]) is not None
 
 
 def _as_sleeping(process: SampledProcess, activity: Activity) -> SampledProcess:
@@ -153,8 +147,7 @@ def _as_sleeping(process: SampledProcess, activity: Activity) -> SampledProcess:
 
 def _with_native(processes: Sequence[SampledProcess]) -> Iterable[SampledProcess]:
     """The same, with native frames of those that stand: to read them halts a process for longer."""
-    state = [process.pid for process in processes if _is_at_one_place(process)]
-    native = take_native(state)
+    native = take_native([process.pid for process in processes if _is_at_one_place(process)])
     return (_in_native(process, native.get(process.pid, ())) for process in processes)
 
 

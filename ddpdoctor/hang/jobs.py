@@ -111,10 +111,8 @@ def script_of(command: tuple[str, ...]) -> tuple[str, ...]:
 
 def _is_worker(process: Process, by_pid: Mapping[int, Process]) -> bool:
     """Whether it has inherited all its variables from a process that is a rank itself, as DataLoader workers have."""
-    return any(
-        _inherited(above) == _inherited(process) and runs_python(above.pid)
-        for above in _above(process, by_pid)
-    )
+    held = _inherited(process)
+    return any(_inherited(above) == held and runs_python(above.pid) for above in _above(process, by_pid))
 
 
 def _inherited(process: Process) -> tuple[str, ...]:

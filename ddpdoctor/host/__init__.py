@@ -45,11 +45,7 @@ class Host:
     @property
     def usable_interfaces(self) -> tuple[Interface, ...]:
         """Those that are up, have an address, and lead to other hosts."""
-        return tuple(
-            interface
-            for interface in self.interfaces
-            if interface.up and interface.addresses and not interface.loopback
-        )
+        return tuple(it for it in self.interfaces if it.up and it.addresses and not it.loopback)
 
     @cached_property
     def loopback_down(self) -> str | None:

@@ -174,10 +174,8 @@ class Activity:
         """What each thread used in between."""
         if self.before is None or self.after is None:
             return {}
-        first = self.before.threads
-        return {
-            thread: _less(ran, first.get(thread, ThreadTime())) for thread, ran in self.after.threads.items()
-        }
+        first, none = self.before.threads, ThreadTime()
+        return {thread: _less(ran, first.get(thread, none)) for thread, ran in self.after.threads.items()}
 
 
 def _beside_main(shot: Snapshot | None) -> Snapshot | None:
@@ -209,11 +207,8 @@ class Spent(Enum):
 
 
 class Observer:
-    """Looks at processes again and again.
-
-    Attributes:
-        spent: seconds since the last touch, up to the last look, by what the processes did in them.
-    """
+    """Looks at processes again and again; what they did in the seconds from the last touch to the last look is in
+    ``spent``."""
 
     def __init__(self) -> None:
         self._before: Mapping[int, Snapshot] = {}
@@ -237,10 +232,8 @@ class Observer:
         now = time.monotonic()
         self._seconds, self._looked = now - self._looked, now
         snapshots = {pid: snapshot(pid, ignored) for pid in pids}
-        self._before, self._now = (
-            self._now,
-            {pid: shot for pid, shot in snapshots.items() if shot is not None},
-        )
+        self._before = self._now
+        self._now = {pid: shot for pid, shot in snapshots.items() if shot is not None}
 
     def activity(self, pid: int) -> Activity:
         """What a process did between the last two looks."""
@@ -253,9 +246,8 @@ class Observer:
         self.look(pids())
         activities = [self.activity(pid) for pid in self._now]
         works = any(activity.doing() is Doing.COMPUTES for activity in activities)
-        lack = max((activity.lack for activity in activities), default=0.0)
-        if self._seconds > LONGEST_SPAN:
-            lack = 1.0
+        lacks = (activity.lack for activity in activities)
+        lack = 1.0 if self._seconds > LONGEST_SPAN else max(lacks, default=0.0)
         if works or lack > STARVED_SHARE:
             self._last_work = self._looked
         seconds = min(self._seconds, LONGEST_SPAN, self._looked - self._touched)

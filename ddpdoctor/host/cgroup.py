@@ -83,10 +83,8 @@ def _below(group: str, root: str) -> PurePosixPath:
 
 def _cpus(system: System, folder: str) -> float | None:
     if (text := system.read_text(f"{folder}/cpu.max")) is None:
-        quota, period = (
-            _number(system, f"{folder}/cpu.cfs_quota_us"),
-            _number(system, f"{folder}/cpu.cfs_period_us"),
-        )
+        files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+        quota, period = (_number(system, f"{folder}/{name}") for name in files)
         return quota / period if quota is not None and quota > 0 and period else None
     fields = text.split()
     return int(fields[0]) / int(fields[1]) if len(fields) == 2 and fields[0] != "max" else None

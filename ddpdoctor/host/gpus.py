@@ -35,8 +35,7 @@ def visible_gpus(host: Host) -> list[Gpu]:
     number is the same.
     """
     answering = [gpu for gpu in visibility(host).gpus if gpu.lost is None]
-    whole = [gpu for gpu in answering if not gpu.mig_uuids]
-    return whole or answering[:1]
+    return [gpu for gpu in answering if not gpu.mig_uuids] or answering[:1]
 
 
 def visibility(host: Host) -> Visibility:
@@ -84,14 +83,8 @@ def _find(gpus: Gpus, entry: str, by_name: bool) -> tuple[Gpu | None, str | None
 def _by_uuid(gpus: Gpus, entry: str) -> Gpu | None:
     """The GPU with this identifier, or the beginning of one, or the one that has this MIG instance."""
     parent = entry.removeprefix("MIG-").partition("/")[0] if entry.startswith("MIG-GPU-") else entry
-    return next(
-        (
-            gpu
-            for gpu in gpus.devices
-            if gpu.uuid.startswith(parent) or any(uuid.startswith(parent) for uuid in gpu.mig_uuids)
-        ),
-        None,
-    )
+    known = ((gpu, uuid) for gpu in gpus.devices for uuid in (gpu.uuid, *gpu.mig_uuids))
+    return next((gpu for gpu, uuid in known if uuid.startswith(parent)), None)
 
 
 def default_nproc(host: Host) -> int:

@@ -8,11 +8,7 @@ from ddpdoctor.host.system import System
 DEVICES = "/sys/class/infiniband"
 
 _COUNTERS = (
-    "link_downed",
-    "link_error_recovery",
-    "local_link_integrity_errors",
-    "port_rcv_errors",
-    "symbol_error",
+    *("link_downed", "link_error_recovery", "local_link_integrity_errors", "port_rcv_errors", "symbol_error"),
 )
 
 
@@ -57,14 +53,8 @@ def _port(system: System, device: str, number: str) -> IbPort:
         # The files read as "4: ACTIVE" and "5: LinkUp".
         return (system.read_text(f"{folder}/{name}") or "").rpartition(":")[2].strip()
 
-    return IbPort(
-        device,
-        int(number),
-        state("state"),
-        state("phys_state"),
-        state("link_layer"),
-        dict(_counters(system, folder)),
-    )
+    layer, counters = state("link_layer"), dict(_counters(system, folder))
+    return IbPort(device, int(number), state("state"), state("phys_state"), layer, counters)
 
 
 def _counters(system: System, folder: str) -> Iterator[tuple[str, int]]:

@@ -123,17 +123,11 @@ _CUDA = _names(
 KNOWN = _NCCL | _GLOO | _TORCH | _TORCHELASTIC | _OMP | _CUDA
 """The names. A name that is missing here is not wrong: plugins and newer versions bring their own."""
 
+_TAKEN_OVER = """
+    ASYNC_ERROR_HANDLING BLOCKING_WAIT DESYNC_DEBUG ENABLE_TIMING USE_TENSOR_REGISTER_ALLOCATOR_HOOK
+"""
 RENAMED = {
-    **{
-        f"NCCL_{word}": f"TORCH_NCCL_{word}"
-        for word in (
-            "ASYNC_ERROR_HANDLING",
-            "BLOCKING_WAIT",
-            "DESYNC_DEBUG",
-            "ENABLE_TIMING",
-            "USE_TENSOR_REGISTER_ALLOCATOR_HOOK",
-        )
-    },
+    **{f"NCCL_{word}": f"TORCH_NCCL_{word}" for word in _TAKEN_OVER.split()},
     "TORCH_NCCL_TRACE_BUFFER_SIZE": "TORCH_FR_BUFFER_SIZE",
     "TORCH_NCCL_TRACE_CPP_STACK": "TORCH_FR_CPP_STACK",
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "TORCH_FR_DUMP_TEMP_FILE",

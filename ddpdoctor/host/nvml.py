@@ -201,10 +201,8 @@ def _peers(nvml: _Nvml, handles: dict[int, Any]) -> dict[tuple[int, int], tuple[
     """For each pair its first P2P status that is not OK, of reading and writing, and whether NVLink joins it."""
     peers = {}
     for a, b in combinations(handles, 2):
-        read, write, nvlink = (
-            _p2p_status(nvml, handles[a], handles[b], capability)
-            for capability in ("READ", "WRITE", "NVLINK")
-        )
+        rights = ("READ", "WRITE", "NVLINK")
+        read, write, nvlink = (_p2p_status(nvml, handles[a], handles[b], right) for right in rights)
         if known := [status for status in (read, write) if status]:
             peers[a, b] = next((status for status in known if status != "OK"), "OK"), nvlink == "OK"
     return peers
@@ -212,10 +210,7 @@ def _peers(nvml: _Nvml, handles: dict[int, Any]) -> dict[tuple[int, int], tuple[
 
 def _p2p_status(nvml: _Nvml, a: Any, b: Any, capability: str) -> str | None:
     """One of NVML's P2P statuses by name, ``OK`` where the capability is there."""
-    code = nvml.ask(
-        "nvmlDeviceGetP2PStatus", a, b, getattr(nvml.library, f"NVML_P2P_CAPS_INDEX_{capability}")
-    )
-    statuses = (name for name in vars(nvml.library) if name.startswith("NVML_P2P_STATUS_"))
-    return next(
-        (n.removeprefix("NVML_P2P_STATUS_") for n in statuses if getattr(nvml.library, n) == code), None
-    )
+    index = getattr(nvml.library, f"NVML_P2P_CAPS_INDEX_{capability}")
+    code = nvml.ask("nvmlDeviceGetP2PStatus", a, b, index)
+    statuses = ((name, it) for name, it in vars(nvml.library).items() if name.startswith("NVML_P2P_STATUS_"))
+    return next((name.removeprefix("NVML_P2P_STATUS_") for name, it in statuses if it == code), None)

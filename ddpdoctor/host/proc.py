@@ -81,11 +81,8 @@ def connected_outside(files: Mapping[int, Collection[int]], job: Container[int])
         return set(files)
     ends = {(connection.pid, connection.fd): connection.raddr for connection in connections}
     of_job = {None, *(connection.laddr for connection in connections if connection.pid in job)}
-    return {
-        pid
-        for pid, sockets in files.items()
-        if not any(ends.get((pid, socket)) in of_job for socket in sockets)
-    }
+    inside = {pid for pid, sockets in files.items() if any(ends.get((pid, it)) in of_job for it in sockets)}
+    return set(files) - inside
 
 
 SERVANTS = (

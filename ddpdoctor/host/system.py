@@ -164,10 +164,8 @@ class System:
             filesystem = os.statvfs(path)
         except OSError:
             return None
-        inodes = filesystem.f_favail if filesystem.f_files else -1
-        return Disk(
-            filesystem.f_blocks * filesystem.f_frsize, filesystem.f_bavail * filesystem.f_frsize, inodes
-        )
+        unit, inodes = filesystem.f_frsize, filesystem.f_favail if filesystem.f_files else -1
+        return Disk(filesystem.f_blocks * unit, filesystem.f_bavail * unit, inodes)
 
     def write_probe(self, folder: str, size: int) -> int:
         """Write, sync and remove a file of ``size`` bytes in a folder; 0, or the errno of what failed."""
@@ -292,11 +290,9 @@ class System:
     def kernel_log(self) -> str:
         """The kernel's messages since boot, as far back as it keeps them; empty where we may not read them."""
         # klogctl copies and returns at once; reading /dev/kmsg would wait for the next message.
-        libc = ctypes.CDLL(None)
+        read = getattr(ctypes.CDLL(None), "klogctl", lambda *_: -1)
         buffer = ctypes.create_string_buffer(_KERNEL_LOG_BYTES)
-        length = (
-            libc.klogctl(_SYSLOG_ACTION_READ_ALL, buffer, len(buffer)) if hasattr(libc, "klogctl") else -1
-        )
+        length = read(_SYSLOG_ACTION_READ_ALL, buffer, len(buffer))
         return buffer.raw[: max(0, length)].decode("utf-8", errors="replace")
 
 

@@ -36,15 +36,13 @@ def read_torch_build(system: System) -> TorchBuild | None:
         return None
     cuda, hip = defined.get("cuda"), defined.get("hip")
     backends = _backends(system, folder) if folder else frozenset[str]()
-    return TorchBuild(version, cuda, backends or _usual_backends(cuda or hip), hip)
+    usual = (
+        {"gloo", "nccl"} if cuda or hip else {"gloo"}
+    )  # of the published wheels, where headers do not tell
+    return TorchBuild(version, cuda, backends or frozenset(usual), hip)
 
 
 def _backends(system: System, folder: str) -> frozenset[str]:
     switches = _SWITCHED_ON.findall(system.read_text(f"{folder}/{_SWITCHES}") or "")
     targets = _COMPILED_IN.findall(system.read_text(f"{folder}/{_TARGETS}") or "")
     return frozenset(name.lower() for name in (*switches, *targets))
-
-
-def _usual_backends(accelerator: str | None) -> frozenset[str]:
-    """What the published wheels have, for a torch whose headers are not installed."""
-    return frozenset({"gloo", "nccl"} if accelerator else {"gloo"})

@@ -155,10 +155,10 @@ class LiveRanks:
         ranks = tuple(self._rank(rank, process, now) for rank, process in sorted(processes.items()))
         saves = [process.saves[-1] for process in processes.values() if process.saves]
         save = max(saves, key=lambda save: save.span[1], default=None)
+        size = max((process.world_size or 0 for process in processes.values()), default=0)
         return LiveJob(
             ranks,
-            world_size=max((process.world_size or 0 for process in processes.values()), default=0)
-            or len(ranks),
+            world_size=size or len(ranks),
             restarts=max((process.restarts for process in processes.values()), default=0),
             save=save,
             save_age=max(0.0, now - save.span[1]) if save else 0.0,

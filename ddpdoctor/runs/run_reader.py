@@ -136,10 +136,7 @@ def find_runs(folder: Path) -> list[Path]:
         inside = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]
     except OSError:
         return []
-    return sorted(
-        (folder_inside for folder_inside in inside if is_run(folder_inside)),
-        key=lambda folder_inside: folder_inside.name,
-    )
+    return sorted(filter(is_run, inside), key=lambda path: path.name)
 
 
 def read_run(folder: Path, now: float | None = None) -> Run:

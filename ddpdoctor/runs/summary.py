@@ -118,12 +118,10 @@ def _against(summary: Summary, baseline: Summary | None) -> Summary:
 
 
 def _best_evaluation(run: Run) -> Any:
-    evaluations = [
-        e for e in run.evaluations if e.evaluation_loss is not None and math.isfinite(e.evaluation_loss)
-    ]
-    return min(evaluations, key=lambda e: e.evaluation_loss or 0.0, default=None) or next(
-        iter(run.evaluations[-1:]), None
-    )
+    losses = [(e.evaluation_loss, e) for e in run.evaluations if e.evaluation_loss is not None]
+    known = [pair for pair in losses if math.isfinite(pair[0])]
+    best = min(known, key=lambda pair: pair[0], default=None)
+    return best[1] if best else next(iter(run.evaluations[-1:]), None)
 
 
 def _settled(values: list[float]) -> list[float]:

@@ -114,11 +114,6 @@ def _name(summary: Summary) -> str:
     return shorten(escape(summary.name), LONGEST_NAME)
 
 
-def _status(summary: Summary) -> str:
-    """Without the reason, which a list has no room for."""
-    return escape(summary.status.partition(":")[0])
-
-
 def _steps(summary: Summary) -> str:
     unfinished = summary.planned_steps is not None and summary.steps < summary.planned_steps
     return f"{summary.steps} of {summary.planned_steps}" if unfinished else str(summary.steps)
@@ -139,7 +134,7 @@ def _memory(count: float | None) -> str:
 
 _COLUMNS: Mapping[str, Callable[[Summary], str]] = {
     "run": _name,
-    "status": _status,
+    "status": lambda summary: escape(summary.status.partition(":")[0]),  # a list has no room for the reason
     "ranks": lambda summary: ABSENT if summary.ranks is None else str(summary.ranks),
     "steps": _steps,
     "loss": lambda summary: number(summary.last_loss),

@@ -70,22 +70,12 @@ def process_groups_of(dumps: Mapping[int, Dump], world_size: int | None) -> Proc
             rest = everybody if _is_default(name, descriptions[name]) else tuple(sorted(silent))
             variants[rest] = silent
         elif not _apart(variants):
-            disagreement = disagreement or Disagreement(
-                name, {who: tuple(by) for who, by in variants.items()}
-            )
-        _fill(of_rank, name, descriptions[name], variants)
+            known = {who: tuple(by) for who, by in variants.items()}
+            disagreement = disagreement or Disagreement(name, known)
+        for members in variants:
+            of_name = ProcessGroup(name, descriptions[name], members)
+            of_rank |= dict.fromkeys(((rank, name) for rank in members), of_name)
     return ProcessGroups(of_rank, disagreement)
-
-
-def _fill(
-    of_rank: dict[tuple[int, str], ProcessGroup],
-    name: str,
-    description: str,
-    variants: Iterable[tuple[int, ...]],
-) -> None:
-    for members in variants:
-        group = ProcessGroup(name, description, members)
-        of_rank.update({(rank, name): group for rank in members})
 
 
 def _is_default(name: str, description: str) -> bool:

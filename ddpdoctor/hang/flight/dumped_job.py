@@ -55,9 +55,8 @@ class DumpedJob(HangAnalysis):
         self.groups = process_groups_of(dumps, world_size)
         self.entries = {rank: held for rank, dump in sorted(dumps.items()) if (held := self._entries(dump))}
         late = [rank for rank in self.graph.sinks() if rank not in self.entries]
-        super().__init__(
-            {rank: self._rank_state(rank) for rank in sorted([*self.entries, *late])}, HangSnapshot()
-        )
+        states = {rank: self._rank_state(rank) for rank in sorted([*self.entries, *late])}
+        super().__init__(states, HangSnapshot())
 
     def _rank_state(self, rank: int, entry: Entry | None = None) -> RankState:
         """By the oldest thing in which it stands, unless another is given; else by its last call."""
@@ -78,9 +77,7 @@ class DumpedJob(HangAnalysis):
             group = self.groups.of_rank.get((dump.rank, entry.group))
             if group and entry.peer is None:
                 entries[Meeting(group, entry.number)] = entry
-            elif (
-                group and entry.peer is not None and entry.peer < len(group.members)
-            ):  # else the dump is broken
+            elif group and entry.peer is not None and entry.peer < len(group.members):  # else it is broken
                 end = End(entry.operation, entry.rank, group.members[entry.peer])
                 entries[Meeting(group, entry.turn, end=end)] = replace(entry, peer=end.peer)
         return entries
@@ -169,9 +166,8 @@ class DumpedJob(HangAnalysis):
             "states": _called(mismatch.calls, read),
         }
         if mismatch.skipped:
-            return self.tell(
-                LeftCallOut, culprits, call=call_phrase(mismatch.skipped), others=majority, **fields
-            )
+            skipped = call_phrase(mismatch.skipped)
+            return self.tell(LeftCallOut, culprits, call=skipped, others=majority, **fields)
         others = DivergentCall(majority, call_phrase(most))
         if mismatch.extra:
             return self.tell(CalledAlone, culprits, call=call_phrase(mismatch.extra), others=others, **fields)
@@ -207,9 +203,8 @@ class DumpedJob(HangAnalysis):
 
     def nobody_late(self) -> Cause:
         sinks = self.graph.sinks()
-        return (None if sinks else self._crossed()) or self._stuck(
-            sinks[0] if sinks else next(iter(self.entries))
-        )
+        first = sinks[0] if sinks else next(iter(self.entries))
+        return (None if sinks else self._crossed()) or self._stuck(first)
 
     def _crossed(self) -> Cause | None:
         """All were called everywhere, without waiting for them, but not in one order, and so they block each other."""
@@ -252,13 +247,10 @@ class DumpedJob(HangAnalysis):
         if other is not None:
             calls = [f"{half.operation} {half.shapes} {half.dtypes}" for half in (other, entry)]
             if differ([call.partition(" ")[2] for call in calls]):
-                first, second = (
-                    DivergentCall((other.rank,), call_phrase(calls[0])),
-                    DivergentCall((rank,), call_phrase(calls[1])),
-                )
-                states = _called(
-                    {calls[1]: (rank,), calls[0]: (other.rank,)}, {rank: entry, other.rank: other}
-                )
+                first = DivergentCall((other.rank,), call_phrase(calls[0]))
+                second = DivergentCall((rank,), call_phrase(calls[1]))
+                by_call = {calls[1]: (rank,), calls[0]: (other.rank,)}
+                states = _called(by_call, {rank: entry, other.rank: other})
                 where = _line(other) or _line(entry)
                 return self.tell(Mismatch, (), first=first, second=second, where=where, states=states)
         waits = self.waits_in(self.entries)
@@ -273,10 +265,8 @@ class DumpedJob(HangAnalysis):
 
     def _what(self, meeting: Meeting, ranks: Iterable[int]) -> str:
         """``all_reduce 10 of the default group``."""
-        entries = (self.entries[rank] for rank in ranks)
-        operation = next(
-            by_meeting.get(meeting, next(iter(by_meeting.values()))).operation for by_meeting in entries
-        )
+        by_meeting = self.entries[next(iter(ranks))]
+        operation = by_meeting.get(meeting, next(iter(by_meeting.values()))).operation
         return f"{operation}{'' if meeting.end else f' {meeting.number}'} of {_group_of(meeting).title}"
 
     def _what_of(self, rank: int) -> str:

@@ -70,8 +70,7 @@ def number(values: Values) -> int:
 
 def half(values: Values) -> tuple[str, int] | None:
     """``("recv", 1)`` of ``nccl:recv 0<-1``; None of what is neither a send nor a receive."""
-    match = _P2P.fullmatch(operation_of(values["profiling_name"]))
-    if match is None:
+    if (match := _P2P.fullmatch(operation_of(values["profiling_name"]))) is None:
         return None
     return (match[1], int(match[2])) if match[1] else (match[3], int(match[4]))
 

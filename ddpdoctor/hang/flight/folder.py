@@ -131,14 +131,9 @@ def _read_some(jobs: list[tuple[Path, int]]) -> Iterator[tuple[Path, Dump | str]
 def _prepare() -> None:
     """Bound this process's memory; dumps have no cycles, and looking for some takes half the time of reading."""
     gc.disable()
-    _limit(resource.RLIMIT_AS, _address_space() + MEMORY)
-    _limit(resource.RLIMIT_CORE, 0)
-
-
-def _address_space() -> int:
-    """Bytes of this process's address space."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    return pages * resource.getpagesize()
+    _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + MEMORY)
+    _limit(resource.RLIMIT_CORE, 0)
 
 
 def _limit(what: int, most: int) -> None:

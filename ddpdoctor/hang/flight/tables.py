@@ -51,11 +51,9 @@ def _calls(cells: list[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     members, missing = _ranks(of_group), _MISSING.match("".join(rest))
     joined = [rank for rank in members if rank not in (_ranks(missing[1]) if missing else ())]
     differing = {int(rank): called for rank, *called in _DIFFERS.findall("".join(rest))}
-    call: dict[str, Any] = {
-        "process_group": (group, title.partition(":")[2] or "undefined"),
-        "ranks": str(members),
-    }
-    call |= {"collective_seq_id": int(number), "input_dtypes": [], "frames": []}
+    of_call = group, title.partition(":")[2] or "undefined"
+    call: dict[str, Any] = {"process_group": of_call, "ranks": str(members), "collective_seq_id": int(number)}
+    call |= {"input_dtypes": [], "frames": []}
     with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         call["frames"] = ast.literal_eval(frames)
     for rank in joined:
