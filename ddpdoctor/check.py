@@ -170,12 +170,10 @@ class Check:
         return self.causes[type(cause)](self, cause)
 
     def fail(self, headline: str, **details: Any) -> Finding:
-        """A finding of this check that changes the exit status to 1.
+        """A finding of this check that changes the exit status to 1; ``details`` are the other fields of Finding.
 
-        Args:
-            details: the other fields of Finding. ``why`` and ``fix`` may be left out where the page says the same in
-                *Why it matters* and *Fix*. ``evidence`` may have texts, or be the text of each rank. ``ranks`` may be
-                left out where they are those of the evidence.
+        ``why`` and ``fix`` may be left out where the page says the same in *Why it matters* and *Fix*. ``evidence`` may
+        have texts, or be the text of each rank. ``ranks`` may be left out where they are those of the evidence.
         """
         return _finding(self, Level.FAIL, headline, details)
 

@@ -39,9 +39,7 @@ _SOURCES = tuple(Source)
 def of_message(check: Check, message: Message, match: re.Match[str], details: Mapping[str, Any]) -> Finding:
     """The finding of a check whose message was found, with its fields: ranks, where, evidence."""
     groups = {name: escape(value or "") for name, value in match.groupdict().items()}
-    groups["rank"], groups["process"] = (
-        ranks_phrase(details["ranks"], name) for name in ("a rank", "a process")
-    )
+    groups |= {name: ranks_phrase(details["ranks"], f"a {name}") for name in ("rank", "process")}
     texts = {"why": message.why.format_map(groups), "fix": message.fix}
     return check.fail(
         message.headline.format_map(groups),
@@ -231,11 +229,7 @@ def _in_order_of_blame(verdicts: Sequence[Verdict]) -> list[Finding]:
     placed.sort(key=lambda pair: (_LEVELS.index(pair[0].level), _SOURCES.index(pair[1]), pair[0].code))
     united: list[tuple[Finding, Source]] = []
     for finding, source in placed:
-        same = (
-            number
-            for number, (other, seen_by) in enumerate(united)
-            if _are_one(finding, source, other, seen_by)
-        )
+        same = (number for number, pair in enumerate(united) if _are_one(finding, source, *pair))
         if (number := next(same, None)) is None:
             united.append((finding, source))
         else:
@@ -291,9 +285,8 @@ def _skipped(verdicts: Sequence[Verdict], silenced: int) -> tuple[str, str | Non
     """The text of the line, and the reason."""
     causes = ", ".join(dict.fromkeys(code for verdict in verdicts for code in verdict.causes))
     if causes or silenced:
-        reason = (
-            f"its findings are explained by {causes}" if causes else f"{plural(silenced, 'finding')} silenced"
-        )
+        explained = f"its findings are explained by {causes}"
+        reason = explained if causes else f"{plural(silenced, 'finding')} silenced"
         return reason, reason
     reason = next(verdict.reason for verdict in verdicts if verdict.reason)
     return f"{verdicts[0].check.title}: {reason}", reason
@@ -310,15 +303,11 @@ def compose(
     hides: Callable[[Finding], bool] = lambda finding: False,
     since: float | None = None,
 ) -> Report:
-    """The report of a command.
+    """The report of a command that began at ``started``, on the monotonic clock, and of what was run.
 
-    Args:
-        run: what was run.
-        started: when the command began, on the monotonic clock.
-        fail_on: the least level that makes the exit status 1.
-        unfinished: why the examination did not come to its end, where it did not.
-        hides: whether the user has silenced a finding.
-        since: when what was examined began, in seconds since the epoch; None where the command ran it.
+    ``fail_on`` is the least level that makes the exit status 1; ``unfinished`` says why the examination did not come to
+    its end, where it did not; ``hides`` whether the user has silenced a finding. What was examined began at ``since``,
+    in seconds since the epoch; None where the command ran it.
     """
     merged = merge(verdicts, hides)
     seconds = time.monotonic() - started

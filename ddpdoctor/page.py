@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from textwrap import indent
 
 SECTIONS = ("What it finds", "Why it matters", "Example", "Fix")
 """The sections that every check's docstring has, in this order, each on a line of its own followed by ``:``."""
@@ -28,7 +29,7 @@ class Page:
     def section(self, name: str) -> str:
         """A section as a finding shows it: a line for each paragraph, and indented lines to copy; empty without one."""
         blocks = dict(self.sections).get(name, ())
-        return "\n".join(_indented(block.text) if block.is_code else block.text for block in blocks)
+        return "\n".join(indent(it.text, INDENT, bool) if it.is_code else it.text for it in blocks)
 
 
 def read_page(docstring: str) -> Page:
@@ -70,7 +71,3 @@ def _dedent(text: str) -> str:
     lines = text.split("\n")
     margin = min(len(line) - len(line.lstrip()) for line in lines)
     return "\n".join(line[margin:] for line in lines)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"{INDENT}{line}" for line in text.split("\n"))

@@ -46,11 +46,8 @@ def draw(charts: Sequence[Lines], path: Path) -> None:
 
 
 def _lines(panel: Axes, figure: Lines) -> None:
-    _style(
-        panel,
-        f"{figure.title}: {figure.y}" if figure.y not in ("", figure.title.lower()) else figure.title,
-        figure.x,
-    )
+    says_all = figure.y in ("", figure.title.lower())
+    _style(panel, figure.title if says_all else f"{figure.title}: {figure.y}", figure.x)
     for number, series in enumerate(figure.series):
         points = [point for point in series.points if all(map(math.isfinite, point))]
         colour, line = COLOURS[number % len(COLOURS)], _STYLES[number // len(COLOURS) % len(_STYLES)]

@@ -46,31 +46,21 @@ def ddp_check(request: pytest.FixtureRequest) -> Callable[..., Report]:
     def run(script: Any, *args: object, **options: Any) -> Report:
         from ddpdoctor.api import check
 
-        given = _defaults(request.config)
+        asked = request.config.getoption
+        given = {"nproc": asked("ddp_nproc") or 2, "rehearse": asked("ddp_rehearse"), "select": ["run"]}
         report = check(_script(script, request.path.parent), *args, **{**given, **options})
         request.node.add_report_section("call", "ddpdoctor", str(report))
-        if wrong := _wrong(report, _expected(request.node)):
+        expected = {str(name) for marker in request.node.iter_markers(_MARKER) for name in marker.args}
+        if wrong := _wrong(report, expected):
             pytest.fail("\n\n".join(wrong), pytrace=False)
         return report
 
     return run
 
 
-def _defaults(config: pytest.Config) -> dict[str, Any]:
-    return {
-        "nproc": config.getoption("ddp_nproc") or 2,
-        "rehearse": config.getoption("ddp_rehearse"),
-        "select": ["run"],
-    }
-
-
 def _script(script: Any, folder: Path) -> Any:
     beside = folder / script if isinstance(script, str | Path) else None
     return beside if beside and beside.exists() and not Path(script).exists() else script
-
-
-def _expected(node: Any) -> set[str]:
-    return {str(name) for marker in node.iter_markers(_MARKER) for name in marker.args}
 
 
 def _wrong(report: Report, expected: set[str]) -> list[str]:

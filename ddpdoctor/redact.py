@@ -16,8 +16,6 @@ from ddpdoctor.text import escape, quote, show_value, show_variable
 
 __all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value", "show_variable"]
 
-__all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value", "show_variable"]
-
 _SHORTEST_SECRET = 4
 _LONG_ENOUGH_TO_STAND_ALONE = 8
 """A secret shorter than this is masked only where no letter or digit adjoins it: ``rain`` is not in ``train``."""

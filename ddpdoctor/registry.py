@@ -39,9 +39,8 @@ def _checks_with(word: str) -> tuple[Check, ...]:
     others = (entry.load() for entry in importlib.metadata.entry_points(group=ENTRY_POINTS))
     for kind in (*_bundled(word), *others):
         if kind.code in checks:
-            raise ValueError(
-                f"{kind.__module__} and {type(checks[kind.code]).__module__} both claim {kind.code}"
-            )
+            other = type(checks[kind.code]).__module__
+            raise ValueError(f"{kind.__module__} and {other} both claim {kind.code}")
         checks[kind.code] = _made(kind)
     return tuple(checks[code] for code in sorted(checks))
 
@@ -59,10 +58,7 @@ def by_exception(exception: str) -> Check | None:
 
 
 def by_cause(kind: type) -> Check:
-    """The check that tells of causes of this type, one of :mod:`ddpdoctor.blame.causes`.
-
-    A test holds that each has one.
-    """
+    """The check that tells of causes of this type, of :mod:`ddpdoctor.blame.causes`; a test holds that each has one."""
     return next(check for check in all_checks() if kind in check.causes)
 
 
@@ -83,10 +79,7 @@ def _bundled(word: str) -> Iterator[type[Check]]:
 
 
 def matches(check: Check, source: Source, selector: str) -> bool:
-    """Whether a selector means this way of looking.
-
-    A selector is a code or its beginning (``DD2``), a name, a family, or a source (``host``).
-    """
+    """Whether a selector, a code or its beginning (``DD2``), name, family, or source, means this way of looking."""
     lowered = selector.lower()
     return check.code.lower().startswith(lowered) or lowered in (check.name, check.family.value, source.value)
 

@@ -59,9 +59,7 @@ def duration(seconds: float | None) -> str:
         return ABSENT
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} us"
-    if seconds < 1:
-        return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds:.1f} s"
+    return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def age(seconds: float) -> str:

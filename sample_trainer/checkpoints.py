@@ -126,13 +126,7 @@ def _fits(checkpoint: Path, what: str) -> Iterator[None]:
 
 
 _UNUSABLE = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    RuntimeError,
-    TypeError,
-    ValueError,
+    *(ArithmeticError, AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError),
     pickle.UnpicklingError,
 )
 """What torch raises for such a state."""

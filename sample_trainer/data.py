@@ -67,11 +67,7 @@ def read_text(data: Data) -> bytes:
 def _files(place: Path) -> Sequence[Path]:
     """The file itself, or the files of a folder, in the same order on every host."""
     try:
-        return (
-            sorted(path for path in place.rglob("*") if path.is_file())
-            if place.is_dir()
-            else [_readable(place)]
-        )
+        return sorted(filter(Path.is_file, place.rglob("*"))) if place.is_dir() else [_readable(place)]
     except OSError as error:
         raise TrainerError(f"data.source {place}: {error.strerror}") from None
 
