@@ -13,10 +13,8 @@ end, and looking at them again and again would take an eighth of a check."""
 
 
 def main() -> None:
-    """Run the command line and leave with its exit status.
-
-    A bug of ours ends with status 2: Python's own 1 would read as a finding.
-    """
+    """Run the command line and leave with its exit status; of a bug of ours that is 2, as Python's own 1 would read as
+    a finding."""
     _open_closed_streams()
     gc.set_threshold(_COLLECT_AFTER)
     from ddpdoctor.cli import run

@@ -25,14 +25,9 @@ log = logging.getLogger("trainer")
 
 
 class Checkpoints:
-    """The checkpoints of a run. Every rank has this, and calls the same methods in the same order.
-
-    Args:
-        model: the bare one, so that the file loads without DDP.
-        replicated: what is the same on every rank besides: optimizer, schedule, scaler.
-        progress: how far the run has come, which is rank 0's word.
-        keep: how many to keep; the best is kept besides.
-    """
+    """The checkpoints of a run: of the bare model, so that a file loads without DDP, of what is ``replicated`` on every
+    rank besides (optimizer, schedule, scaler), and of rank 0's word on the progress. The last ``keep`` stay, and the
+    best. Every rank has this, and calls the same methods in the same order."""
 
     def __init__(
         self, folder: Path, model: nn.Module, replicated: Mapping[str, Any], progress: Any, *, keep: int = 3

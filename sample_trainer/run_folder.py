@@ -54,15 +54,9 @@ def new_folder(name: str, root: Path = Path("runs")) -> Path:
 
 
 class RunFolder:
-    """run.json and metrics.jsonl of one run, as long as it lasts: a context manager.
-
-    Every rank has one and calls the same methods: rank 0 writes, and where it cannot, all ranks raise a TrainerError.
-
-    Args:
-        folder: exists already, maybe with an earlier part of the same run.
-        steps: planned in all.
-        begun: the step at which it begins; what an earlier part of it measured after that is forgotten.
-    """
+    """run.json and metrics.jsonl of one run, in a folder that exists, as long as it lasts: a context manager. Every
+    rank has one and calls the same methods: rank 0 writes, and where it cannot, all ranks raise a TrainerError.
+    ``steps`` are planned in all; what an earlier part measured after step ``begun`` is forgotten."""
 
     def __init__(self, config: Config, folder: Path, device: torch.device, steps: int, begun: int) -> None:
         self._file, self._run, self._begun = folder / "metrics.jsonl", folder / "run.json", begun

@@ -39,14 +39,10 @@ def windows(
     *,
     even: bool = False,
 ) -> Iterator[Window]:
-    """The steps of an epoch: on every rank equally many, each with ``size`` batches; the last may have fewer.
-
-    Args:
-        limit: at most so many.
-        nothing: a batch that weighs nothing, for a rank that has none left.
-        group: adds up numbers in host memory; the default one where that does.
-        even: whether all ranks have equally much in every batch, so that one's own numbers tell the others'.
-    """
+    """The steps of an epoch, at most ``limit``: on every rank equally many, each with ``size`` batches; the last may
+    have fewer. ``nothing`` is a batch that weighs nothing, for a rank that has none left; ``group`` adds up numbers in
+    host memory, as the default one may; ``even`` says that all ranks have equally much in every batch, so one's own
+    numbers tell the others'."""
     batches = iter(loader)
     for _ in itertools.count() if limit is None else range(limit):
         mine = list(itertools.islice(batches, size))

@@ -77,10 +77,8 @@ def _launch(launch: Launch, measurements: list[str], folder: Path, port: int) ->
 
 
 def _watch_exit_codes() -> dict[int, int]:
-    """The exit status of every forked rank by pid, filled in as they end.
-
-    torchrun's engine tells only of the rank whose end it noticed first, which may be a victim.
-    """
+    """The exit status of every forked rank by pid, filled in as they end: torchrun's engine tells only of the rank
+    whose end it noticed first, which may be a victim."""
     codes: dict[int, int] = {}
     poll = Popen.poll
 

@@ -68,10 +68,8 @@ def jobs_among(processes: Sequence[Process]) -> list[Job]:
 
 
 def _with_torch(group: Sequence[Process]) -> Sequence[Process]:
-    """Those that have it; a tool that was started in a job's container has the job's variables, too.
-
-    Where none has it, those that torch's own variables number: a rank may hang before it has imported torch.
-    """
+    """Those that have it (a tool in a job's container has the job's variables, too); where none has yet, as in ranks
+    that hang before they import torch, those that torch's own variables number."""
     loaded = [process for process in group if loads_torch(process.pid)]
     return loaded or [process for process in group if _RANK[0] in process.environ]
 

@@ -28,11 +28,8 @@ _LOOK_SECONDS = 0.01
 
 
 def main(variables: dict[str, str], gate: str) -> None:
-    """Be torchrun, with the options of ``sys.argv``; the ranks wait for the file ``gate`` before they begin.
-
-    The variables are of the ranks alone. Those of the recorder would make it record torchrun, too, and the ranks would
-    look like workers of that process.
-    """
+    """Be torchrun, with the options of ``sys.argv``; ranks wait for the file ``gate``. Only ranks get the variables:
+    with those of the recorder torchrun would be recorded, too, and its ranks would look like its workers."""
     tempfile.tempdir = str(Path(gate).parent)  # torch leaves pytorch-errorfile-*.pickle of ranks that fail
     preload(["torch.distributed.run", "torch._dynamo"])  # DistributedDataParallel's constructor needs dynamo
     run: Any = sys.modules["torch.distributed.run"]

@@ -108,11 +108,8 @@ def new_run_id() -> str:
 
 
 def python_command(module: str, *arguments: object) -> list[str]:
-    """The command line that calls the ``main`` of a module of ours, which imports torch, with these arguments.
-
-    The current directory is not searched: a user's own random.py there is not ours to import, and torchrun would not
-    import it either.
-    """
+    """The command that calls the ``main`` of a module of ours, which imports torch, with these arguments. As with
+    torchrun, the current directory is not searched: a user's own random.py there is not ours to import."""
     program = (
         f"import sys; sys.path[:] = [path for path in sys.path if path] + [{str(_ROOT)!r}]; "
         f"from {module} import main; main{arguments!r}"
@@ -123,10 +120,8 @@ def python_command(module: str, *arguments: object) -> list[str]:
 def start_engine(
     module: str, folder: Path, run_id: str, environ: Mapping[str, str], if_orphaned: Sequence[Path]
 ) -> Running:
-    """Start the ``main`` of a module of ours, which imports torch and forks ranks, with the folder as its argument.
-
-    What it writes goes to ``engine.log`` in the folder.
-    """
+    """Start the ``main`` of a module of ours, which imports torch and forks ranks, with the folder as its argument;
+    what it writes goes to ``engine.log`` in there."""
     log = folder / ENGINE_LOG
     return start(
         python_command(module, str(folder)),

@@ -91,10 +91,8 @@ def write_sources(folder: Path, trace: Trace) -> None:
 
 
 def is_as_it_ran(folder: Path, file: Path) -> bool:
-    """Whether a file has the content with which it ran in the job of this folder.
-
-    One in which nothing was recorded has, where it was not written since the job was started.
-    """
+    """Whether a file has the content with which it ran in the job of this folder. One in which nothing was recorded
+    has, where it was not written since the job was started."""
     content = (read_json(folder / SOURCES) or {}).get(str(file))
     return checksum(file) == content if content else written_at(file) <= began_at(folder)
 
@@ -297,11 +295,8 @@ def _failure(recording: Recording | None, path: Path, stopped: Stopped, broke: b
 
 
 def _tracebacks(text: str) -> Iterator[tuple[re.Match[str], re.Match[str]]]:
-    """The frames and the exception of each.
-
-    Two expressions and not one: that would try each of the hundreds of lines of a stack that a fatal signal left,
-    which no exception follows, as its first.
-    """
+    """The frames and the exception of each, by two expressions: one would try each of the hundreds of lines of a stack
+    that a fatal signal left, which no exception follows, as its first."""
     for frames in _FRAMES.finditer(text):
         if raised := _RAISED.match(text, frames.end()):
             yield frames, raised

@@ -101,10 +101,8 @@ class RankObserver:
         return replace(observation, destroyed_group=rank.destroyed_group)
 
     def _by_beat(self, now: float, rank: record_watch.RecordedProcess) -> Observation:
-        """Of a rank on another host, or one that trains beside its main thread, by what it says alone.
-
-        A disk that hosts share shows that some seconds late.
-        """
+        """Of a rank on another host, where a shared disk shows it some seconds late, or of one that trains beside its
+        main thread: by what it says alone."""
         moved = min(now, rank.moved + SHARED_DISK_SECONDS)
         if rank.beat is not None and now - rank.beat.time > OUTSIDE_SECONDS:
             return Observation(RankActivity.LEFT, moved)

@@ -88,15 +88,8 @@ class JobRun:
         if_orphaned: Sequence[Path] = (),
         policy: RunPolicy | None = None,
     ) -> None:
-        """Start it.
-
-        Args:
-            folder: empty; everything that is written goes there.
-            torch: the version of the torch that is installed.
-            follow: passes its output on; where there is none it is only kept.
-            if_orphaned: folders that are removed where we die, by SIGKILL too, before it ends.
-            policy: how it is looked after.
-        """
+        """Start it, into an empty folder. ``follow`` passes its output on, which is otherwise only kept; the folders
+        ``if_orphaned`` are removed where we die, by SIGKILL too, before it ends."""
         self.job, self.launch, self.folder, self._policy = job, launch, folder, policy or RunPolicy()
         write_job(folder, job, launch)
         (folder / RECORD).mkdir()

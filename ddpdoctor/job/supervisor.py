@@ -25,15 +25,9 @@ TELL_SECONDS = 20.0
 
 
 class Supervisor:
-    """Of one job.
-
-    Args:
-        record: the folder of its records.
-        guard: the process from which all of it descends.
-        hang_after: seconds after which it has stopped, where the user chose them.
-        least: seconds that are waited at least for a rank that could still come.
-        sees_all: whether somebody looks at the ranks of every other host, too, and a hang is what all agree on.
-    """
+    """Of one job: by the folder of its records and the guard from which all of it descends. It has stopped after
+    ``hang_after`` seconds, where the user chose them, and ``least`` at least for a rank that could still come;
+    ``sees_all`` says that somebody looks at the ranks of every other host, too, and a hang is what all agree on."""
 
     def __init__(
         self,
@@ -80,11 +74,8 @@ class Supervisor:
         return self._detector.look(now, observations, self.watch.timeout)
 
     def all_ended(self) -> bool:
-        """Whether no rank is left.
-
-        Each reached the end of its script, or was killed: frameworks kill their workers when the work is done, and of
-        any other end the launcher tells.
-        """
+        """Whether no rank is left: each reached the end of its script, or was killed, as frameworks kill workers that
+        are done. Of any other end the launcher tells."""
         return self.watch.all_ended(None if self.is_line else self._launch.nproc, is_gone)
 
     def idle_seconds(self) -> float:

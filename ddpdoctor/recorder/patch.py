@@ -85,13 +85,9 @@ def watch(
     after: Callable[[Any, Any, BaseException | None], object] = lambda *_: None,
     brief: Callable[[Callable[..., Any], Args, Kwargs], Any] = lambda *_: IN_FULL,
 ) -> Make:
-    """Make a patch that looks on.
-
-    Args:
-        before: gets the arguments; what it returns goes to ``after``, which is not called for None.
-        after: gets also the result, or the exception, which then goes on to the user.
-        brief: makes the call itself, between a few counts, where nothing is to be looked at; or returns ``IN_FULL``.
-    """
+    """Make a patch that looks on. What ``before`` makes of the arguments goes to ``after``, which is not called for
+    None, with the result, or the exception, which then goes on to the user. ``brief`` makes the call itself, between a
+    few counts, where nothing is to be looked at; or returns ``IN_FULL``."""
     hide_from_compiler(torch, before, everything=True)
     hide_from_compiler(torch, after, everything=True)
     hide_from_compiler(torch, unwarned(brief))

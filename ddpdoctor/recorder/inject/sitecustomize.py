@@ -38,11 +38,8 @@ def _hand_over(ours: ModuleType) -> None:
 
 
 def _write_lines() -> None:
-    """Have a file on stdout written line by line, as a terminal is.
-
-    The command passes it on live; ranks that share one do not mix within a line, and what one said stays said where
-    it is killed. No byte is another one.
-    """
+    """Have a file on stdout written line by line, as a terminal is: it is passed on live, ranks that share it do not
+    mix within a line, and what one said stays said where it is killed. No byte is another one."""
     if isinstance(sys.stdout, io.TextIOWrapper) and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
         sys.stdout.reconfigure(line_buffering=True)
 

@@ -171,11 +171,8 @@ def _numbers(training: Training, wrappers: list[tuple[Wrapper, Any]]) -> dict[in
 def _issued(
     training: Training, before: dict[int, tuple[Any, int]], wrappers: list[tuple[Wrapper, Any]]
 ) -> dict[int, int]:
-    """What each group counted since then beside the script's own collectives.
-
-    A group is left out whose number never moves, though wrappers broadcast and reduced: then what the reducer
-    should have done is taken for done.
-    """
+    """What each group counted since then beside the script's own collectives; without a group whose number never moves,
+    though wrappers broadcast and reduced: there, what the reducer should have done is taken for done."""
     issued = {}
     for key, (group, number) in before.items():
         if now := sequence_number(group):

@@ -147,10 +147,8 @@ def exit_status(status: Any) -> int:
 
 
 def _watch_processes(session: Session) -> None:
-    """Watch the bodies of processes that multiprocessing starts, torch.multiprocessing.spawn above all.
-
-    Such a process catches what its function raises and ends by os._exit, so neither sys.last_value nor atexit tell.
-    """
+    """Watch the bodies of processes that multiprocessing starts, torch.multiprocessing.spawn above all: they catch what
+    they raise and end by os._exit, so neither sys.last_value nor atexit tell."""
     watched = functools.partial(watch, session.torch, lambda *_: True)
     ended = functools.partial(_tell_end_of_process, session)
     session.patch(multiprocessing.process.BaseProcess, "run", watched(ended))

@@ -69,10 +69,8 @@ def _run(run: Any, args: Args, kwargs: Kwargs) -> str:
 
 
 class _LogFiles(Part):
-    """Files of logging; one is told of with its first line below WARNING, or its third above.
-
-    Ranks may keep a file open for a warning of their own, and a framework for nothing at all.
-    """
+    """Files of logging; one is told of with its first line below WARNING, or its third above: ranks may keep a file
+    open for a warning of their own, and a framework for nothing at all."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

@@ -149,11 +149,8 @@ def _is_known(backend: str) -> bool:
 
 
 def _never_end(group: Any) -> None:
-    """Let the group outlive its script.
-
-    gloo's destructor joins its worker thread with the GIL held, and that thread may wait for the GIL: scripts that
-    end well with NCCL would hang or abort here.
-    """
+    """Let the group outlive its script: gloo's destructor joins its worker thread, which may wait for the GIL, with the
+    GIL held, so scripts that end well with NCCL would hang or abort here."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
