@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -94,14 +94,13 @@ def _walk(value: Any, mask: Callable[[str], str], keep: str = "") -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return type(value)(_walk(item, mask, keep) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **dict(_walk_fields(value, mask)))
+        kept = {
+            field.name: "\n" if (type(value), field.name) in _MULTI_LINE else "" for field in fields(value)
+        }
+        return replace(
+            value, **{name: _walk(getattr(value, name), mask, keep) for name, keep in kept.items()}
+        )
     return value
-
-
-def _walk_fields(value: Any, mask: Callable[[str], str]) -> Iterator[tuple[str, Any]]:
-    for field in fields(value):
-        keep = "\n" if (type(value), field.name) in _MULTI_LINE else ""
-        yield field.name, _walk(getattr(value, field.name), mask, keep)
 
 
 def _masker(environ: Mapping[str, str]) -> Callable[[str], str]:

@@ -30,8 +30,7 @@ def overlap(shards: Mapping[int, Sequence[int]], samples: int, ranks: int) -> Ov
     meant to divide are shards that repeat samples in themselves (drawn with replacement), in which each sample is drawn
     equally often (repeated augmentation), or that all together are far more or fewer than the samples there are.
     """
-    known = sum(len(shard) for shard in shards.values())
-    total = known * ranks // len(shards)
+    total = sum(map(len, shards.values())) * ranks // len(shards)
     padding = max(0, total - samples)
     if any(len(set(shard)) + padding < len(shard) for shard in shards.values()):
         return None

@@ -240,8 +240,7 @@ def train(config: Config, device: torch.device) -> None:
     with all_or_none():
         material = load(config.data)
     torch.manual_seed(config.train.seed)
-    model = create_model(config)
-    trainer = DDPTrainer(config, material, model, device, folder)
+    trainer = DDPTrainer(config, material, create_model(config), device, folder)
     training, held_out = (
         create_distributed_dataloader(source, config.data, train=train, seed=config.train.seed)
         for source, train in ((material.training, True), (material.held_out, False))

@@ -159,8 +159,7 @@ def _gather(pattern: Pattern) -> Trial:
 
 def _scatter(pattern: Pattern) -> Trial:
     got, expected = pattern.empty(pattern.block_count), pattern.block(_ROOT, pattern.rank)
-    is_root = pattern.rank == _ROOT
-    blocks = list(pattern.whole(_ROOT).chunk(pattern.world_size)) if is_root else None
+    blocks = list(pattern.whole(_ROOT).chunk(pattern.world_size)) if pattern.rank == _ROOT else None
     return Trial(lambda **how: dist.scatter(got, blocks, _ROOT, **how), got, expected)
 
 

@@ -105,8 +105,7 @@ def read_job(folder: Path) -> tuple[Job, Launch] | None:
 
 def working_directory(folder: Path) -> Path:
     """Where the job in this folder was started; this process' own directory where that was not written down."""
-    values = read_json(folder / JOB) or {}
-    return Path(values.get("working") or Path.cwd())
+    return Path((read_json(folder / JOB) or {}).get("working") or Path.cwd())
 
 
 def began_at(folder: Path) -> float:

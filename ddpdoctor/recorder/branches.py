@@ -141,7 +141,7 @@ def values_at(torch: Any, paths: Mapping[str, Path], frame: Any) -> dict[str, Pl
     script's."""
     values: dict[str, Plain] = {}
     for text, (variable, steps) in paths.items():
-        value = _variable(frame, variable)
+        value = frame.f_locals.get(variable, frame.f_globals.get(variable, _NONE))
         for how, key in steps:
             value = _part(value, how, key)
         plain = _plain(torch, value)
@@ -152,10 +152,6 @@ def values_at(torch: Any, paths: Mapping[str, Path], frame: Any) -> dict[str, Pl
 
 _NONE: Any = object()
 """No plain value."""
-
-
-def _variable(frame: Any, name: str) -> Any:
-    return frame.f_locals.get(name, frame.f_globals.get(name, _NONE))
 
 
 def _part(value: Any, how: str, key: Any) -> Any:

@@ -187,8 +187,7 @@ def _numbers_classes(value: dict[Any, Any]) -> bool:
 
 
 def _of_list(values: Any, torch: Any) -> str:
-    every = len(values) // _MOST_ELEMENTS + 1
-    taken = values[::every]
+    taken = values[:: len(values) // _MOST_ELEMENTS + 1]
     chosen = [_first_of_pair(value) for value in taken]
     labels = [value[1] for value in taken if _is_labelled(value)]
     paths = [value for value in chosen if isinstance(value, str) and value.startswith(os.sep)]

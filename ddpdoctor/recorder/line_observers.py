@@ -140,8 +140,7 @@ class LineTrace:
     def _is_in_library(self) -> bool:
         """Whether the training thread is in code that is not the script's, of which no line is noticed anyway."""
         session = self._lines.session
-        main = threading.main_thread().ident or 0
-        frame = sys._current_frames().get(session.thread or main)
+        frame = sys._current_frames().get(session.thread or threading.main_thread().ident or 0)
         return frame is not None and session.sites.is_foreign(frame.f_code.co_filename)
 
     def _stand_aside(self) -> None:

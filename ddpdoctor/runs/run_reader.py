@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 from ddpdoctor.files import write_whole
 from ddpdoctor.recorder.events.decode import Malformed, from_plain
@@ -201,17 +201,13 @@ def _lines(path: Path, problems: list[str]) -> Iterator[bytes]:
     with path.open("rb") as file:
         while line := file.readline(LONGEST_LINE):
             if not line.endswith(b"\n"):
-                _skip_line(file)
+                while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
+                    pass
             if line.strip():
                 yield line
             if file.tell() > LARGEST_METRICS:
                 problems.append(f"{METRICS} has more than {size(LARGEST_METRICS)}; the rest is not read")
                 return
-
-
-def _skip_line(file: BinaryIO) -> None:
-    while (rest := file.readline(LONGEST_LINE)) and not rest.endswith(b"\n"):
-        pass
 
 
 def _time(text: str | None) -> datetime | None:

@@ -23,8 +23,7 @@ def measure(context: Context) -> dict[str, Any]:
     if not _all_reduce_counts(context):
         return {**value, "ran": None, "difference": None}
     model = build_model(0, context.device)
-    ddp = wrap(context, model)
-    ran = _train(context, ddp, planned)
+    ran = _train(context, wrap(context, model), planned)
     return {**value, "ran": ran, "difference": first_difference(context, "after Join", model)}
 
 

@@ -308,6 +308,5 @@ def _last(dump: Dump) -> Entry | None:
 
 def _line(entry: Entry | None) -> Where | None:
     """The innermost line of the script's own."""
-    frames = entry.frames if entry else ()
-    frame = next((frame for frame in frames if is_of_script(frame)), None)
+    frame = next(filter(is_of_script, entry.frames if entry else ()), None)
     return where_of(frame) if frame else None

@@ -103,7 +103,7 @@ def _converter(hint: Any) -> _Convert:
         return _place if hint is Where else lambda value, sites: _made(hint, value, sites)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _member_of(hint)
-    return _anything if hint is Any else _scalar(hint)
+    return (lambda value, _: value) if hint is Any else _scalar(hint)
 
 
 def _member_of(kind: type[Enum]) -> _Convert:
@@ -114,10 +114,6 @@ def _member_of(kind: type[Enum]) -> _Convert:
             raise Malformed(str(wrong)) from None
 
     return member
-
-
-def _anything(value: Any, _: Sites) -> Any:
-    return value
 
 
 def _optional(arguments: tuple[Any, ...]) -> _Convert:

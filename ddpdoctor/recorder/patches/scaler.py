@@ -186,8 +186,7 @@ class HandClips(TrainingPart):
             return
         with unseen(self.torch):
             known = [(self._after_backward.get(id(p)), few(p.grad)) for p in _largest(optimizer)]
-            pairs = [(before[1], now) for before, now in known if before is not None]
-            factor = _factor_of(pairs)
+            factor = _factor_of([(before[1], now) for before, now in known if before is not None])
             last = self._last.pop(id(optimizer), None)
             if factor is None or not 0 < factor < 1 - _SAME:
                 return

@@ -50,8 +50,7 @@ def _install(patches: Patches, record: Record, note: Tell) -> None:
 
     devices = Devices(record, simulated_hosts.Host())
     mode = Placement(devices)
-    streams = Streams(devices, note)
-    cuda.install(mode, streams, patches, note)
+    cuda.install(mode, Streams(devices, note), patches, note)
     tensor_methods.install(mode, patches)
     precision.install(mode, patches)
     gpu_only.install(mode, patches, note)

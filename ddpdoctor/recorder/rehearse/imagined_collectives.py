@@ -227,8 +227,7 @@ def _complete(results: Sequence[Tensor], opts: Any, call: _ImaginedCall) -> None
 def _all_reduce(call: _ImaginedCall, tensors: Any, opts: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Of one tensor, or of several at once."""
     results = list(tensors_in([tensors]))
-    given = () if opts is None else (opts,)
-    work = call(tensors, *given, *args, **kwargs)
+    work = call(tensors, *() if opts is None else (opts,), *args, **kwargs)
     opts = kwargs.get("op", opts)
     return Works([work], results, lambda: _complete(results, opts, call))
 

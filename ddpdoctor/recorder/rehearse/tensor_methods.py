@@ -46,8 +46,7 @@ def _move(placement: Placement) -> None:
     rules, devices = placement.rules, placement.devices
 
     def cuda(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tensor:
-        named = args[1] if len(args) > 1 else kwargs.get("device")
-        index = devices.index_of(named)
+        index = devices.index_of(args[1] if len(args) > 1 else kwargs.get("device"))
         return placement.move(args[0], devices.thread.current if index is None else index)
 
     def type_as(func: Callable[..., Any], args: Args, kwargs: Kwargs) -> Tensor:
