@@ -19,13 +19,12 @@ __all__ = ["clean", "escape", "mask_command", "mask_files", "quote", "show_value
 _SHORTEST_SECRET = 4
 _LONG_ENOUGH_TO_STAND_ALONE = 8
 """A secret shorter than this is masked only where no letter or digit adjoins it: ``rain`` is not in ``train``."""
-_MULTI_LINE = {
-    (Finding, "why"),
-    (Finding, "fix"),
-    (Evidence, "text"),
-    (Report, "notes"),
-    (Patch, "diff"),
-    (Change, "text"),
+_MULTI_LINE: Mapping[type, tuple[str, ...]] = {
+    Finding: ("why", "fix"),
+    Evidence: ("text",),
+    Report: ("notes",),
+    Patch: ("diff",),
+    Change: ("text",),
 }
 
 
@@ -94,12 +93,9 @@ def _walk(value: Any, mask: Callable[[str], str], keep: str = "") -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return type(value)(_walk(item, mask, keep) for item in value)
     if is_dataclass(value) and not isinstance(value, type):
-        kept = {
-            field.name: "\n" if (type(value), field.name) in _MULTI_LINE else "" for field in fields(value)
-        }
-        return replace(
-            value, **{name: _walk(getattr(value, name), mask, keep) for name, keep in kept.items()}
-        )
+        lines = _MULTI_LINE.get(type(value), ())
+        own = ((it.name, getattr(value, it.name), "\n" if it.name in lines else "") for it in fields(value))
+        return replace(value, **{name: _walk(field, mask, keep) for name, field, keep in own})
     return value
 
 

@@ -45,12 +45,9 @@ def _steps(results: Results) -> Strips:
 
 def _spans(split: Split) -> tuple[Span, ...]:
     words = {"exposed": "averaging gradients", "other": "waiting"}
-    lengths = ((getattr(split, name), name, tone, shade) for name, tone, shade in _PARTS)
+    lengths = ((getattr(split, name), words.get(name, name), tone, shade) for name, tone, shade in _PARTS)
     return side_by_side(
-        *(
-            (length, tone, f"{words.get(name, name)}: {duration(length)}", shade)
-            for length, name, tone, shade in lengths
-        )
+        *((length, tone, f"{word}: {duration(length)}", shade) for length, word, tone, shade in lengths)
     )
 
 

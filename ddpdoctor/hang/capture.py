@@ -59,11 +59,8 @@ def look(pids: Sequence[int], records: Path | None, *, first: bool) -> Look:
     taken = look_into(python, [pid for pid in running if doing[pid] is Doing.STOPPED])
     threads = {pid: thread for pid, thread in taken.items() if isinstance(thread, MainThread)}
     hidden = {pid: str(reason) for pid, reason in taken.items() if not isinstance(reason, MainThread)}
-    snapshots |= {
-        pid: shot.of(thread.number)
-        for pid, thread in threads.items()
-        if (shot := snapshots[pid]) and thread.number
-    }
+    numbers = {pid: thread.number for pid, thread in threads.items() if thread.number}
+    snapshots |= {pid: shot.of(number) for pid, number in numbers.items() if (shot := snapshots[pid])}
     wanted = python if first else list(hidden)
     return Look(now, snapshots, threads, hidden, ask(records, wanted) if records and wanted else {})
 
@@ -87,12 +84,8 @@ def capture(
     somebody has watched. At least two looks tell a stall from slow work; native frames are read of those that stand.
     """
     # Below each rank, without those that only serve multiprocessing itself.
-    workers = {
-        child: pid
-        for pid in pids
-        for child in descendants(pid)
-        if not any(name in _command(child) for name in SERVANTS)
-    }
+    below = ((child, pid) for pid in pids for child in descendants(pid))
+    workers = {child: pid for child, pid in below if not any(name in _command(child) for name in SERVANTS)}
     known = [*pids, *workers]
     taken = [look(known, records, first=True)]
     for _ in range(looks - 1):

@@ -157,14 +157,8 @@ def _apart(group: Sequence[Process]) -> Iterator[Job]:
 def _job(ranks: Sequence[Process]) -> Job:
     ordered = sorted(ranks, key=lambda rank: (_rank(rank) or 0, rank.pid))
     first = ordered[0]
-    return Job(
-        {rank.pid: _rank(rank) for rank in ordered},
-        number_in(first.environ, _SIZE),
-        first.environ,
-        first.command,
-        max(rank.age for rank in ordered),
-        first.user,
-    )
+    numbers, age = {rank.pid: _rank(rank) for rank in ordered}, max(rank.age for rank in ordered)
+    return Job(numbers, number_in(first.environ, _SIZE), first.environ, first.command, age, first.user)
 
 
 def _without_variables(given: Process, processes: Sequence[Process]) -> Job:
@@ -178,14 +172,8 @@ def _without_variables(given: Process, processes: Sequence[Process]) -> Job:
     children = [process for process in python if process.parent == launcher.pid]
     spawned = [child for child in children if _SPAWNED in child.command] or children
     ranks = sorted(spawned, key=lambda child: (-child.age, child.pid)) or [launcher]
-    return Job(
-        {rank.pid: None for rank in ranks},
-        None,
-        ranks[0].environ,
-        (launcher if launcher in python else ranks[0]).command,
-        max(rank.age for rank in ranks),
-        given.user,
-    )
+    command, age = (launcher if launcher in python else ranks[0]).command, max(rank.age for rank in ranks)
+    return Job(dict.fromkeys(rank.pid for rank in ranks), None, ranks[0].environ, command, age, given.user)
 
 
 def _why_not(given: Process) -> str:

@@ -37,12 +37,8 @@ def read_cgroup(system: System) -> Cgroup:
     quotas = [quota for folder in _lineage(system, "cpu") if (quota := _cpus(system, folder)) is not None]
     memory = [Cgroup(None, *it) for folder in _lineage(system, "memory") if (it := _memory(system, folder))]
     tightest = min(memory, key=lambda group: group.memory_free or 0, default=Cgroup())
-    return Cgroup(
-        min(quotas, default=None),
-        tightest.memory_limit,
-        tightest.memory_used,
-        next((_oom_kills(system, folder) for folder in _lineage(system, "memory")), 0),
-    )
+    kills = next((_oom_kills(system, folder) for folder in _lineage(system, "memory")), 0)
+    return Cgroup(min(quotas, default=None), tightest.memory_limit, tightest.memory_used, kills)
 
 
 def _lineage(system: System, controller: str) -> Iterator[str]:

@@ -88,11 +88,8 @@ class Job:
 
     def _why_no_view(self, launch: Launch) -> str | None:
         """Why its processes cannot have a view of their own, where that is so."""
-        nodes = [
-            word.partition("=")[2] or after
-            for word, after in itertools.pairwise((*self.words, ""))
-            if _NNODES.match(word)
-        ]
+        pairs = itertools.pairwise((*self.words, ""))
+        nodes = [word.partition("=")[2] or after for word, after in pairs if _NNODES.match(word)]
         if launch.nnodes > 1 or (self.kind is JobKind.LINE and set(nodes) - {"1", "1:1"}):
             return "hosts may share a disk"
         if self.kind is JobKind.LINE and Path(self.words[0]).name == "srun":

@@ -57,10 +57,8 @@ class RankObserver:
 
         Frameworks kill their workers, one after the other, when these have done so.
         """
-        return any(
-            not (rank.ended or rank.elsewhere or rank.destroyed_group) and is_gone(rank.pid)
-            for rank in ranks.values()
-        )
+        own = (rank for rank in ranks.values() if not (rank.ended or rank.elsewhere or rank.destroyed_group))
+        return any(is_gone(rank.pid) for rank in own)
 
     def place(self, rank: record_watch.RecordedProcess) -> Place | None:
         """Where a rank stands, as it says itself."""

@@ -155,9 +155,5 @@ def _by_beat(rank: RecordedProcess) -> SampledProcess | None:
 
 def _with(snapshot: HangSnapshot, by_beat: Mapping[int, SampledProcess]) -> HangSnapshot:
     """The same with what these ranks say of themselves."""
-    rest = (
-        process
-        for process in snapshot.processes
-        if not (process.role is ProcessRole.RANK and process.rank in by_beat)
-    )
+    rest = (it for it in snapshot.processes if it.role is not ProcessRole.RANK or it.rank not in by_beat)
     return replace(snapshot, processes=(*rest, *by_beat.values()))

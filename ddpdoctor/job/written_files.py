@@ -41,17 +41,12 @@ def undo(folder: Path, working: Path) -> None:
     if journal.is_dir():
         play_back(journal)  # where the guard was killed
     undone: list[dict[str, Any]] = read_json(layers / UNDONE) or []
-    in_layers = {
-        place: file
-        for place, file in itertools.islice(_changes(layers, view.get("covered", {})), _MOST)
-        if _is_told(file, working, temporary)
-    }
-    files = [
-        *_move_downloads(journal, in_layers),
-        *(file for file in _of_journal(undone) if _is_told(file, working, temporary)),
-    ]
+    changes = itertools.islice(_changes(layers, view.get("covered", {})), _MOST)
+    in_layers = {place: file for place, file in changes if _is_told(file, working, temporary)}
+    in_place = (file for file in _of_journal(undone) if _is_told(file, working, temporary))
+    files = (*_move_downloads(journal, in_layers), *in_place)
     written = WouldWrite(
-        tuple(files),
+        files,
         view.get("why_not"),
         tuple(view.get("uncovered", ())),
         tuple(sorted({entry["host"] for entry in undone if entry["kind"] == "outside"})),

@@ -229,11 +229,9 @@ class Log:
         An exception that was caught and a line after which training went on are passed over.
         """
         raised, said = self._in_exception(patterns), self._in_line(patterns)
-        return (
-            replace(raised, sources=tuple(dict.fromkeys(raised.confirmed_by(said).sources)))
-            if raised
-            else said
-        )
+        if raised is None:
+            return said
+        return replace(raised, sources=tuple(dict.fromkeys(raised.confirmed_by(said).sources)))
 
     def _in_exception(self, patterns: Sequence[str]) -> Reason | None:
         compiled = [re.compile(pattern) for pattern in patterns]

@@ -150,11 +150,8 @@ def _lines(facts: NcclFacts) -> Iterator[str]:
 
 
 def _devices(facts: NcclFacts) -> str:
-    over_sockets = facts.network == "Socket" or not facts.adapters
-    return (
-        ", ".join(name for name, _ in (facts.sockets if over_sockets else facts.adapters))
-        or "no device named"
-    )
+    used = facts.sockets if facts.network == "Socket" or not facts.adapters else facts.adapters
+    return ", ".join(name for name, _ in used) or "no device named"
 
 
 def _transports(facts: NcclFacts) -> str:

@@ -138,10 +138,7 @@ def _of_sparse(torch: Any, tensor: Any) -> Any:
     if tensor.device.type != "cpu":
         return False
     whole = tensor.coalesce()
-    first, second = (
-        _checksum(torch, whole.indices().contiguous()),
-        _checksum(torch, whole.values().contiguous()),
-    )
+    first, second = (_checksum(torch, part.contiguous()) for part in (whole.indices(), whole.values()))
     return zlib.crc32(first.to_bytes(4, "little"), second)
 
 

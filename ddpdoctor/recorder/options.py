@@ -42,10 +42,8 @@ class RecorderOptions:
 
     def to_environment(self) -> dict[str, str]:
         """The variables that carry these options, also those that have their default: one run may start another."""
-        return {
-            f"{_PREFIX}{name.upper()}": str(int(value) if isinstance(value, bool) else value)
-            for name, value in vars(self).items()
-        }
+        plain = {name: int(value) if isinstance(value, bool) else value for name, value in vars(self).items()}
+        return {f"{_PREFIX}{name.upper()}": str(value) for name, value in plain.items()}
 
     @classmethod
     def of_environment(cls) -> RecorderOptions:

@@ -72,12 +72,8 @@ def gradient_difference(
     if bool(distance.max() <= TOLERANCE * expected.abs().max()):
         return None
     index = int(distance.argmax())
-    return {
-        "tensor": name,
-        "element": index,
-        "got": gradient.flatten()[index].item(),
-        "expected": expected.flatten()[index].item(),
-    }
+    got, right = (values.flatten()[index].item() for values in (gradient, expected))
+    return {"tensor": name, "element": index, "got": got, "expected": right}
 
 
 # -- a small model in DDP, and the comparison of its replicas with rank 0's -------------------------------------
@@ -128,12 +124,8 @@ def difference(name: str, tensor: torch.Tensor, reference: torch.Tensor) -> dict
     if not len(unequal):
         return None
     index = int(unequal[0])
-    return {
-        "tensor": name,
-        "element": index,
-        "own": tensor.flatten()[index].item(),
-        "rank_0": reference.flatten()[index].item(),
-    }
+    own, root = (values.flatten()[index].item() for values in (tensor, reference))
+    return {"tensor": name, "element": index, "own": own, "rank_0": root}
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -96,11 +96,8 @@ class DumpedJob(HangAnalysis):
         if meeting.end:
             return () if self._partner_came(meeting, meeting.end, entry) else (meeting.end.peer,)
         group, number = _group_of(meeting), meeting.number or 0
-        return tuple(
-            rank
-            for rank in group.members
-            if rank not in self.dumps or self.dumps[rank].came_to(group.name) < number
-        )
+        came = {rank: dump.came_to(group.name) for rank, dump in self.dumps.items()}
+        return tuple(rank for rank in group.members if came.get(rank, -1) < number)
 
     def _partner_came(self, meeting: Meeting, end: End, entry: Entry) -> bool:
         """Whether the other end was issued: it stands there too, or was counted.

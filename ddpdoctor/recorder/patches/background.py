@@ -191,13 +191,8 @@ class Asked:
         name = self._session.writer.name
         if (held := flight(self._session.torch)) is not None:
             _write(os.path.join(self._session.folder, f"{name}.flight"), held)
-        answer = {
-            "asked": asked,
-            "pid": os.getpid(),
-            "rank": self._session.rank,
-            "frames": main_thread(),
-            "flight": held is not None,
-        }
+        answer = {"asked": asked, "pid": os.getpid(), "rank": self._session.rank, "frames": main_thread()}
+        answer["flight"] = held is not None
         _write(os.path.join(self._session.folder, f"{name}.stack.json"), json.dumps(answer).encode())
 
 

@@ -97,11 +97,8 @@ class LineSampler(TrainingPart):
         if (own := next(self.session.sites.own_frames(frame), None)) is None:
             return None
         code = own.f_code
-        return (
-            code.co_filename,
-            own.f_lineno or code.co_firstlineno,
-            getattr(code, "co_qualname", code.co_name),
-        )
+        line = own.f_lineno or code.co_firstlineno
+        return code.co_filename, line, getattr(code, "co_qualname", code.co_name)
 
     def _write(self) -> None:
         lines, self._seconds = self._seconds, {}

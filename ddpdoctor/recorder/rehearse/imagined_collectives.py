@@ -258,10 +258,8 @@ def _reduce_scatter(call: _ImaginedCall, outputs: Any, inputs: Any, opts: Any = 
     results, given = list(tensors_in([outputs])), list(tensors_in([inputs]))
     if len(given) == call.ranks and len(results) == 1 and call.ranks > 1:
         return _sum_of_parts(call, results[0], given, opts)
-    works = [
-        _sum_of_parts(call, result, whole.reshape(-1).chunk(call.ranks), opts)
-        for result, whole in zip(results, given, strict=True)
-    ]
+    parts = [whole.reshape(-1).chunk(call.ranks) for whole in given]
+    works = [_sum_of_parts(call, *pair, opts) for pair in zip(results, parts, strict=True)]
     return works[0] if len(works) == 1 else Works(works, results)
 
 

@@ -170,10 +170,8 @@ def known(tensor: Tensor) -> Tensor:
 
 def is_contiguous(tensor: Tensor) -> bool:
     """Whether its memory is in the order of one of torch's formats."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-    return tensor.is_contiguous() or (
-        tensor.dim() in formats and tensor.is_contiguous(memory_format=formats[tensor.dim()])
-    )
+    other = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim(), torch.contiguous_format)
+    return tensor.is_contiguous() or tensor.is_contiguous(memory_format=other)
 
 
 def is_dense(tensor: Tensor) -> bool:
