@@ -4,7 +4,7 @@
     python tests/versions.py 3.10:2.4.1 3.12:newest # these
     python tests/versions.py --environments /tmp/versions 3.13:newest
 
-Each pair takes half an hour, in an environment of its own, which is made once and kept: a torch from PyPI brings several
+Each pair takes half an hour, in an environment of its own, which is made once and kept: torch from PyPI brings several
 gigabytes. A Python is looked for on PATH as python3.10 and so on, and among those of pyenv. Ends with 1 where a test
 failed, with 2 where a Python is not there or torch cannot be installed.
 """
