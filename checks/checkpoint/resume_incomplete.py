@@ -206,9 +206,7 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> It
 def _is_next(load: Load, first: Pass | None) -> bool:
     """Whether the first pass after a load has the epoch of one of its numbers, or the one behind."""
     epoch = first.sampler.epoch if first and first.sampler else None
-    return bool(epoch) and any(
-        number > 0 and epoch in (number, number + 1) for number in load.numbers.values()
-    )
+    return bool(epoch) and any(it > 0 and epoch in (it, it + 1) for it in load.numbers.values())
 
 
 def _following_epochs(load: Load, saves: Sequence[tuple[Recording, Save]]) -> list[str]:
@@ -253,9 +251,7 @@ def _has_other_parts(recording: Recording, restored: Sequence[StateLoad], new: s
         return False  # restored before the wrap, into whatever is wrapped then
     held = recording.wrapper_of_parameter
     trained = [
-        {held[key] for key in optimizer.keys if key in held}
-        for optimizer in recording.optimizers
-        if optimizer.index in new
+        {held[key] for key in it.keys if key in held} for it in recording.optimizers if it.index in new
     ]
     return bool(trained) and all(of_optimizer - wrappers for of_optimizer in trained)
 

@@ -127,10 +127,7 @@ class RankLeftEarly(HangCheck):
 
 def _failed_in_last_backward(recordings: Mapping[int, Recording]) -> dict[int, Backward]:
     """The ranks whose last backward should have averaged and did not, because the others had left; no script failed."""
-    if any(
-        recording.step_count > len(recording.steps) or _may_end_early(recording)
-        for recording in recordings.values()
-    ):
+    if any(it.step_count > len(it.steps) or _may_end_early(it) for it in recordings.values()):
         return {}
     failed = {rank: last for rank, recording in recordings.items() if (last := _failed_backward(recording))}
     gone = [recording for rank, recording in recordings.items() if rank not in failed]

@@ -103,9 +103,7 @@ def _dropout(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Iter
     """Training forwards in which every rank has active dropout, and all begin in the same random state."""
     states: list[tuple[bool, Forward]] = []
     for _, row in training_steps(group):
-        random = [
-            [forward for forward in step.forwards if forward.grad and forward.random] for step in row.values()
-        ]
+        random = [[it for it in step.forwards if it.grad and it.random] for step in row.values()]
         if all(random):
             states.append((len({forwards[0].random for forwards in random}) == 1, random[0][0]))
     if states:
@@ -129,9 +127,7 @@ def _in_steps(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Ite
     ranks = tuple(group)
     for inside in (False, True):
         for stream in ("torch", "cuda", "numpy"):
-            drawn = [
-                {rank: _draws(step, stream, inside=inside) for rank, step in row.items()} for row in rows
-            ]
+            drawn = [{rank: _draws(step, stream, inside=inside) for rank, step in it.items()} for it in rows]
             steps = [(row, draws) for row, draws in zip(rows, drawn, strict=True) if any(draws.values())]
             if len(steps) < ENOUGH:
                 continue

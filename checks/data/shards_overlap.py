@@ -54,9 +54,7 @@ class ShardsOverlap(Check):
         recordings = trace.training_of_several()
         rounds = [shared for shared in training_rounds(recordings) if shared.indices is not None]
         if not any(recording.training_passes for recording in recordings.values()):
-            findings = [
-                self._of_group({rank: recordings[rank] for rank in group}) for group in groups(recordings)
-            ]
+            findings = [self._of_group({rank: recordings[rank] for rank in it}) for it in groups(recordings)]
             return [*filter(None, findings)] or Passed("no batches of one rank were seen on another one")
         self.require(rounds, "no DataLoader whose samples have numbers was used to train")
         drawn = sum(len(shard) for shard in (rounds[0].indices or {}).values())

@@ -289,10 +289,8 @@ def _left_together(shared: SharedPass) -> bool:
     if any(recording.raised for recording in shared.recordings.values()):
         return False
     return all(
-        pass_.drawn <= fewest + 1
-        if pass_.ended == "left"
-        else pass_.ended == "exhausted" and pass_.drawn <= fewest
-        for pass_ in shared.passes.values()
+        it.drawn <= fewest + 1 if it.ended == "left" else it.ended == "exhausted" and it.drawn <= fewest
+        for it in shared.passes.values()
     )
 
 

@@ -58,11 +58,9 @@ class WorkerDuplicates(Check):
             f"workers {workers} of {ranks_phrase(repeating)} yield the same samples of {loader.dataset}",
             where=loader.at or pass_.at,
             evidence=[
-                Evidence(
-                    f"worker {worker.worker} begins with samples {', '.join(worker.samples[:3])}", (rank,)
-                )
+                Evidence(f"worker {it.worker} begins with samples {', '.join(it.samples[:3])}", (rank,))
                 for rank, (_, pass_, _) in repeating.items()
-                for worker in pass_.workers
+                for it in pass_.workers
             ],
             about=of_loader(loader),
         )

@@ -130,10 +130,7 @@ def _named_interface(host: Host) -> bool:
 
 
 def _interfaces(host: Host) -> tuple[Evidence, ...]:
-    return tuple(
-        Evidence(f"{interface.name} has {', '.join(interface.addresses)}")
-        for interface in host.usable_interfaces
-    )
+    return tuple(Evidence(f"{it.name} has {', '.join(it.addresses)}") for it in host.usable_interfaces)
 
 
 def _is_loopback(address: str) -> bool:

@@ -98,11 +98,7 @@ def _leaked(host: Host) -> dict[str, int]:
     """The sizes of torch's files whose creator, which is in their name, has ended."""
     alive = {process.pid for process in host.processes}
     matches = filter(None, map(_OF_TORCH.fullmatch, host.system.list_dir(FOLDER)))
-    return {
-        match[0]: host.system.file_size(f"{FOLDER}/{match[0]}")
-        for match in matches
-        if int(match[1]) not in alive
-    }
+    return {it[0]: host.system.file_size(f"{FOLDER}/{it[0]}") for it in matches if int(it[1]) not in alive}
 
 
 def _remove(leaked: Iterable[str]) -> str:

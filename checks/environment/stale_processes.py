@@ -112,9 +112,7 @@ def _only_holds_port(host: Host, process: Process, gpus: Mapping[int, list[int]]
     if not host.launch.listens_on_master_port:
         return False
     listeners = host.system.listeners(host.launch.master_port)
-    return process.pid not in gpus and any(
-        listener.process and listener.process.pid == process.pid for listener in listeners
-    )
+    return process.pid not in gpus and any(it.process and it.process.pid == process.pid for it in listeners)
 
 
 def _describe(process: Process, gpus: Mapping[int, list[int]]) -> str:

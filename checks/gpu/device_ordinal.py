@@ -84,10 +84,7 @@ class DeviceOrdinal(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
         asked = by_line(
-            (rank, device)
-            for rank, recording in recordings.items()
-            for device in recording.devices
-            if not device.valid
+            (rank, it) for rank, recording in recordings.items() for it in recording.devices if not it.valid
         )
         if asked:
             return [self._not_visible(devices, recordings) for devices in asked]

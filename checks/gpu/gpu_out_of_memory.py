@@ -69,6 +69,4 @@ class GpuOutOfMemory(Check):
 
 def _on_gpus(trace: Trace) -> bool:
     wrappers = (wrapper for recording in trace.recordings().values() for wrapper in recording.wrappers)
-    return any(
-        parameter.device.startswith("cuda") for wrapper in wrappers for parameter in wrapper.parameters
-    )
+    return any(it.device.startswith("cuda") for wrapper in wrappers for it in wrapper.parameters)

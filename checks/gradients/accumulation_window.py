@@ -166,12 +166,7 @@ def _counts_from_its_start(loop: ast.For, scope: Function | ast.Module, update: 
     epoch = max(around, key=lambda node: node.lineno, default=scope)
     resets = (node for node in epoch.body if isinstance(node, ast.Assign) and node.lineno < loop.lineno)
     counters = _names(loop.target).union(
-        *(
-            _names(target)
-            for node in resets
-            if isinstance(node.value, ast.Constant)
-            for target in node.targets
-        )
+        *(_names(it) for node in resets if isinstance(node.value, ast.Constant) for it in node.targets)
     )
     tests = [node.test for node in ast.walk(loop) if isinstance(node, ast.If) and update.line in lines(node)]
     named: set[str] = set().union(*map(_names, tests))

@@ -84,9 +84,7 @@ def _overwriting(recording: Recording) -> tuple[Wrapper, Collective | None] | No
     step = recording.trailing
     for wrapper in recording.wrappers if step else ():
         assert step is not None
-        forwards = [
-            forward for forward in step.forwards if forward.wrapper == wrapper.index and not forward.around
-        ]
+        forwards = [it for it in step.forwards if it.wrapper == wrapper.index and not it.around]
         if not wrapper.buffers or not forwards:
             continue
         if wrapper.flags.get("broadcast_buffers", True) and len(forwards) > 1:

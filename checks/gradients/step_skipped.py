@@ -106,8 +106,5 @@ def _decided_at(
 
 def _equal_work(recordings: Mapping[int, Recording], backwards: Mapping[int, int]) -> bool:
     """Whether ranks did the same but for the update; told only of runs that were written down in full."""
-    complete = all(
-        len(recording.steps) == (recording.step_count or len(recording.steps))
-        for recording in recordings.values()
-    )
+    complete = all(len(it.steps) == (it.step_count or len(it.steps)) for it in recordings.values())
     return complete and len(set(backwards.values())) == 1

@@ -71,9 +71,7 @@ class ChangedAfterWrap(Check):
 
 def _with_unknown(recording: Recording) -> list[Forward]:
     """The forwards through wrappers that met parameters which their wrapper does not know."""
-    return [
-        forward for forward in recording.forwards if forward.unknown and forward.grad and not forward.around
-    ]
+    return [it for it in recording.forwards if it.unknown and it.grad and not it.around]
 
 
 def _without_hooks(trace: Trace) -> list[list[Unaveraged]]:

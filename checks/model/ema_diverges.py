@@ -154,10 +154,7 @@ def _took_copy(group: Group, first: Difference) -> bool:
         return False
     return all(
         any(
-            all(
-                copy.digests.get(key) == (first.update.taken[rank].before or {}).get(key)
-                for key in first.keys
-            )
+            all(copy.digests.get(it) == (first.update.taken[rank].before or {}).get(it) for it in first.keys)
             for copy in group[rank].events(CopyForward)
         )
         for rank in first.moved

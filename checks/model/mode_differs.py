@@ -112,10 +112,7 @@ def _modes(group: Group) -> Iterator[Modes]:
 def _last_forwards(step: TrainingStep) -> dict[int, Forward]:
     """The last forward of each wrapper before the last backward: what came before may have been an evaluation."""
     return {
-        forward.wrapper: forward
-        for forward in step.forwards
-        if forward.grad
-        and not forward.around
-        and forward.evaluating is not None
-        and forward.time < step.last_backward
+        it.wrapper: it
+        for it in step.forwards
+        if it.grad and not it.around and it.evaluating is not None and it.time < step.last_backward
     }

@@ -39,9 +39,7 @@ class NothingToTrain(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         if raised:
-            failed = [
-                wrapper for wrapper in trace.recordings()[next(iter(raised))].wrappers if wrapper.failed
-            ]
+            failed = [it for it in trace.recordings()[next(iter(raised))].wrappers if it.failed]
             name, parameters = (failed[-1].module, failed[-1].parameters) if failed else ("a module", ())
             return self.fail(
                 f"{name} has nothing to train, and is wrapped in DistributedDataParallel on "

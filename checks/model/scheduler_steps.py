@@ -86,12 +86,7 @@ def _unequal(trace: Trace, recordings: Mapping[int, Recording]) -> dict[int, dic
     """The schedulers that ranks stepped unequally, and how often each did; none of a run that was cut short."""
     updates = {len(recording.steps) for recording in recordings.values()}
     exits = [recording.exit for recording in recordings.values() if recording.exit]
-    if (
-        trace.broken
-        or any(exit.how == "shortened" for exit in exits)
-        or len(recordings) < 2
-        or len(updates) > 1
-    ):
+    if trace.broken or any(it.how == "shortened" for it in exits) or len(recordings) < 2 or len(updates) > 1:
         return {}
     stepped = {call.scheduler for _, call in on_each_rank(recordings, _calls)}
     totals = {

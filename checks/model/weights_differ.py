@@ -113,9 +113,7 @@ class WeightsDiffer(Check):
             if weights_are_made_equal(group):
                 continue
             apart += [self._differ_in_step(group, wrapper, first) for wrapper, first in differences(group)]
-            compared |= {
-                update.index for update in updates(group) if all(t.after for t in update.taken.values())
-            }
+            compared |= {it.index for it in updates(group) if all(t.after for t in it.taken.values())}
         self.require(compared or apart, "no step was seen after which weights have to be equal")
         return apart or Passed(f"weights are equal to the bit after {plural(len(compared), 'training step')}")
 

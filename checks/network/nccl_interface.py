@@ -103,11 +103,7 @@ class NcclInterface(Check):
 
 def _matching(interfaces: Sequence[Interface], names: str) -> tuple[Interface, ...]:
     wanted = NameList.parse(names)
-    return tuple(
-        interface
-        for interface in interfaces
-        if interface.up and set(interface.addresses) - {"::1"} and wanted.allows(interface.name)
-    )
+    return tuple(it for it in interfaces if it.up and set(it.addresses) - {"::1"} and wanted.allows(it.name))
 
 
 def _names(interfaces: Sequence[Interface]) -> str:

@@ -164,9 +164,7 @@ class SlowTransport(Check):
             fix=f"ethtool eth0 | grep Speed; ip -s link     # on {listing([names[host] for host in hosts])}\n"
             "name the fast interface on every host: NCCL_SOCKET_IFNAME=eth1 GLOO_SOCKET_IFNAME=eth1",
             ranks=tuple(rank for node in ranks.nodes if node.node_rank in hosts for rank in node.ranks),
-            evidence=[
-                f"{names[link.source]} to {names[link.target]}: {_link_text(link)}" for link in ranks.links
-            ],
+            evidence=[f"{names[it.source]} to {names[it.target]}: {_link_text(it)}" for it in ranks.links],
         )
 
     def _rank(

@@ -212,8 +212,4 @@ class HangSnapshot:
     @property
     def ranks(self) -> dict[int, SampledProcess]:
         """The process of each rank that was seen."""
-        return {
-            process.rank: process
-            for process in self.processes
-            if process.role is ProcessRole.RANK and process.rank is not None
-        }
+        return {it.rank: it for it in self.processes if it.role is ProcessRole.RANK and it.rank is not None}

@@ -234,9 +234,7 @@ def _codes(select: list[str] | None) -> frozenset[str]:
     """The checks that were asked for one by one, and not by a family or the beginning of a code."""
     given = {selector.lower() for selector in selectors(select)}
     return frozenset(
-        check.code
-        for check in registry.all_checks()
-        if not given.isdisjoint((check.code.lower(), check.name))
+        it.code for it in registry.all_checks() if not given.isdisjoint((it.code.lower(), it.name))
     )
 
 

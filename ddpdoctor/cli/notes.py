@@ -247,9 +247,7 @@ def _on_restarts(trace: Trace) -> Iterator[str]:
 
 def _on_recorder(trace: Trace) -> Iterator[str]:
     """Faults of the recorder and limits of a rehearsal, each once whatever number of ranks has it."""
-    recorded = {
-        (note.topic, note.text) for rank in trace.ranks if rank.recording for note in rank.recording.notes
-    }
+    recorded = {(it.topic, it.text) for rank in trace.ranks if rank.recording for it in rank.recording.notes}
     for topic, text in sorted(recorded):
         last = text.rstrip().rpartition("\n")[2]  # of a traceback; the record has all of it
         yield (

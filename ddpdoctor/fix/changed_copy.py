@@ -79,11 +79,7 @@ class ChangedCopy:
     def _places(self) -> Iterable[Path]:
         """The folders to copy, those within others left out."""
         places = sorted({self.folder, *(path.parent for path in self.changed)})
-        return [
-            place
-            for place in places
-            if not any(place != other and place.is_relative_to(other) for other in places)
-        ]
+        return [it for it in places if not any(it != other and it.is_relative_to(other) for other in places)]
 
     def _mirror(self, place: Path) -> None:
         self._copy(place)

@@ -137,9 +137,7 @@ class Nodes(Text):
     def block(self, statement: Node) -> list[Node]:
         """The statements of the block in which a statement stands."""
         blocks = (value for _, value in ast.iter_fields(self.file.parents[statement]))
-        return next(
-            (block for block in blocks if isinstance(block, list) and statement in block), [statement]
-        )
+        return next((it for it in blocks if isinstance(it, list) and statement in it), [statement])
 
     def before(self, statement: Node) -> list[Node]:
         """The statements before it in its block."""

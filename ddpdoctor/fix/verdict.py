@@ -82,11 +82,7 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Ve
     targets = {key_of(finding, moved) for finding in cured}
     known = {key_of(finding, moved) for finding in before.findings} - targets
     counts = {finding.code for finding in cured}
-    there = {
-        key_of(finding): finding
-        for finding in after.findings
-        if finding.level is not Level.INFO or finding.code in counts
-    }
+    there = {key_of(it): it for it in after.findings if it.level is not Level.INFO or it.code in counts}
     new = {key: finding for key, finding in there.items() if key not in known}
     timed = _timed(new)
     unknown = {key: finding for key, finding in new.items() if key[0] in counts or key[0] not in timed}
@@ -364,9 +360,7 @@ def _beginnings(trace: Trace) -> dict[int, tuple[tuple[object, ...], float]]:
 
 def _held_out(before: Trace, after: Trace) -> str | None:
     """All ranks together still draw the samples of a loader in which nothing trains, those of an evaluation."""
-    sizes = {
-        loader.index: loader.batch_size or 1 for rank in after.recorded.values() for loader in rank.loaders
-    }
+    sizes = {it.index: it.batch_size or 1 for rank in after.recorded.values() for it in rank.loaders}
     drawn = _in_both(_drawn_without_training, before, after)
     lost = (first - second for loader, first, second in drawn if first - second > sizes.get(loader, 1))
     most = max(lost, default=0)

@@ -37,10 +37,7 @@ def compared(before: Report, after: Report, name: str) -> Report:
 def _states(before: Report, after: Report) -> list[tuple[Finding, str]]:
     """Each finding above information of the checks that judged both runs, and whether the other run has it, too."""
     judged = _judged(before) & _judged(after)
-    first, second = (
-        _by_key(finding for finding in report.findings if finding.code in judged)
-        for report in (before, after)
-    )
+    first, second = (_by_key(it for it in report.findings if it.code in judged) for report in (before, after))
     gone = [(finding, "gone") for key, finding in first.items() if key not in second]
     there = [(finding, "still there" if key in first else "new") for key, finding in second.items()]
     return [*gone, *there]

@@ -89,9 +89,7 @@ def _sections(report: Report, width: int, verbose: bool) -> Iterator[Iterator[Li
     yield _notes(report, width)
     if verbose:
         yield _not_reached(report, width)
-    shown = [
-        finding for finding in report.findings if finding.level is not Level.INFO or verbose or finding.patch
-    ]
+    shown = [it for it in report.findings if it.level is not Level.INFO or verbose or it.patch]
     blocks = by_check(shown)
     for findings in [[finding] for finding in shown] if verbose else blocks:
         yield block_lines(findings, width, places)
@@ -133,9 +131,7 @@ def _next(report: Report, findings: Sequence[Finding]) -> str:
     words, folder = list(report.command), report.run.get("folder")
     if any(finding.patch and finding.patch.verified for finding in findings):
         if "--apply" in words:
-            return quote_command(
-                ("ddpdoctor", *(word for word in words if word not in _FIXING)), _LONGEST_COMMAND
-            )
+            return quote_command(("ddpdoctor", *(it for it in words if it not in _FIXING)), _LONGEST_COMMAND)
         if "--diff" in words[:-1]:
             return f"git apply {quote_command(words[words.index('--diff') + 1 :][:1], _LONGEST_COMMAND)}"
         if words[:1] == ["fix"]:

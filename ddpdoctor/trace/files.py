@@ -29,9 +29,7 @@ def exchanged(recordings: Mapping[int, Recording]) -> Iterator[Exchange]:
         for save in recording.saves:
             for reader, other in recordings.items():
                 if save.path and reader != writer and other.host == recording.host:
-                    yield from (
-                        (writer, save, reader, load) for load in other.loads if load.path == save.path
-                    )
+                    yield from ((writer, save, reader, it) for it in other.loads if it.path == save.path)
 
 
 def is_of_training(recordings: Mapping[int, Recording], path: str) -> bool:

@@ -113,9 +113,4 @@ def of_loader(loader: Loader) -> tuple[Subject, ...]:
 
 def of_model(*wrappers: Wrapper) -> tuple[Subject, ...]:
     """Wrapped models as findings name them."""
-    return Kind.MODEL.of(
-        *(
-            f"{wrapper.module} (wrapper {wrapper.index})" if wrapper.index else wrapper.module
-            for wrapper in wrappers
-        )
-    )
+    return Kind.MODEL.of(*(f"{it.module} (wrapper {it.index})" if it.index else it.module for it in wrappers))

@@ -63,10 +63,8 @@ def train_one_model(recordings: Mapping[int, Recording]) -> bool:
     to each other between two steps of one optimizer, unless they began with unequal hyperparameters.
     """
     return any(
-        recording.wrappers
-        or _divides(recording)
-        or any(call.weight_of or call.gradient_of for call in recording.collectives)
-        for recording in recordings.values()
+        it.wrappers or _divides(it) or any(call.weight_of or call.gradient_of for call in it.collectives)
+        for it in recordings.values()
     ) or (any(map(_communicates_while_it_trains, recordings.values())) and not _began_unequal(recordings))
 
 
@@ -117,9 +115,7 @@ def _without(recording: Recording, not_shared: set[int]) -> Recording:
     }
     if not apart:
         return recording
-    steps = tuple(
-        step for step in recording.steps if {update.optimizer for update in step.optimizer_steps} - apart
-    )
+    steps = tuple(it for it in recording.steps if {update.optimizer for update in it.optimizer_steps} - apart)
     return replace(
         recording,
         steps=steps,

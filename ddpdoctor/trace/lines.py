@@ -145,9 +145,7 @@ class Parting:
         """The values that differ between ranks; none where no plain value decided."""
         names = {name for values in self.values.values() for name in values}
         differing = [
-            name
-            for name in sorted(names)
-            if len({repr(values.get(name)) for values in self.values.values()}) > 1
+            it for it in sorted(names) if len({repr(values.get(it)) for values in self.values.values()}) > 1
         ][:_MOST_VALUES]
         texts = {
             rank: ", ".join(
@@ -196,11 +194,9 @@ class JobLines:
     def steps_reaching(self, rank: int, where: Where) -> tuple[int, ...]:
         """The steps in which a rank reached a line."""
         return tuple(
-            step.step
-            for step in self.ranks[rank].steps
-            if any(
-                where.line in lines for function, lines in step.lines.items() if function.file == where.file
-            )
+            it.step
+            for it in self.ranks[rank].steps
+            if any(where.line in lines for function, lines in it.lines.items() if function.file == where.file)
         )
 
     def ranks_reaching(self, where: Where) -> frozenset[int]:

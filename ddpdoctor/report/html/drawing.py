@@ -150,10 +150,7 @@ class Chart:
             low = 0.0  # lengths from zero are compared at a glance
         room = (high - low) * 0.06 or abs(high) * 0.1 or 1.0
         self._low, self._high = low - (room if low else 0.0), high + room
-        self.left = [
-            (self.y(value), f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}")
-            for value in self._y_values()
-        ]
+        self.left = [(self.y(it), f"{it:.3g}" if abs(it) < 1000 else f"{it:,.0f}") for it in self._y_values()]
         self.below = [(self.x(value), text) for value, text in self._x_values({x for x, _ in points})]
         marked = sorted(figure.series, key=lambda series: series.marked)
         crowded = len(marked) > _MOST_COLOURED
@@ -169,11 +166,7 @@ class Chart:
 
     def drawn(self, points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
         """The points that have a place."""
-        return [
-            point
-            for point in points
-            if all(map(math.isfinite, point)) and (point[1] > 0 or not self._logarithmic)
-        ]
+        return [it for it in points if all(map(math.isfinite, it)) and (it[1] > 0 or not self._logarithmic)]
 
     def _height(self, y: float) -> float:
         return math.log10(y) if self._logarithmic else y
