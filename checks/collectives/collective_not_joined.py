@@ -1,14 +1,6 @@
 from collections.abc import Sequence
 
-from ddpdoctor.blame.causes import (
-    IsElsewhere,
-    LateInOutput,
-    LeftNoDump,
-    NeverCame,
-    NobodyLate,
-    NoPartner,
-    Unseen,
-)
+from ddpdoctor.blame import causes
 from ddpdoctor.blame.frames import show, where_in
 from ddpdoctor.blame.hang_analysis import late_ranks
 from ddpdoctor.blame.wording import all_do, at, doing, for_seconds, others_wait, verb, who
@@ -60,12 +52,12 @@ class CollectiveNotJoined(HangCheck):
     )
     log_words = tuple(words(MISSED.pattern))
 
-    @reports(IsElsewhere)
-    def _is_elsewhere(self, cause: IsElsewhere) -> Finding:
+    @reports(causes.IsElsewhere)
+    def _is_elsewhere(self, cause: causes.IsElsewhere) -> Finding:
         return self.fail(f"{all_do(cause.culprits, cause.state)}, while {others_wait(cause)}")
 
-    @reports(NeverCame)
-    def _never_came(self, cause: NeverCame) -> Finding:
+    @reports(causes.NeverCame)
+    def _never_came(self, cause: causes.NeverCame) -> Finding:
         ranks, here = cause.culprits, cause.here
         waits = verb(here, "waits", "wait")
         did = "send to" if cause.end == "recv" else "receive from"
@@ -83,8 +75,8 @@ class CollectiveNotJoined(HangCheck):
             + _SAME_ORDER,
         )
 
-    @reports(LeftNoDump)
-    def _left_no_dump(self, cause: LeftNoDump) -> Finding:
+    @reports(causes.LeftNoDump)
+    def _left_no_dump(self, cause: causes.LeftNoDump) -> Finding:
         ranks, here = cause.culprits, cause.here
         return self.fail(
             f"{who(ranks)} left no dump, and {who(here)} {verb(here, 'waits', 'wait')} for "
@@ -95,8 +87,8 @@ class CollectiveNotJoined(HangCheck):
             "ddpdoctor explain LOG    # the output of that rank",
         )
 
-    @reports(NoPartner)
-    def _no_partner(self, cause: NoPartner) -> Finding:
+    @reports(causes.NoPartner)
+    def _no_partner(self, cause: causes.NoPartner) -> Finding:
         peer = cause.peer.rank
         return self.fail(
             f"rank {cause.rank} waits in {cause.what}{at(cause.at)} for rank {peer}, which {doing(cause.peer)}",
@@ -105,8 +97,8 @@ class CollectiveNotJoined(HangCheck):
             fix="derive both calls from the same values: what one rank sends, the other receives, in the same order",
         )
 
-    @reports(Unseen)
-    def _not_on_this_host(self, cause: Unseen) -> Finding:
+    @reports(causes.Unseen)
+    def _not_on_this_host(self, cause: causes.Unseen) -> Finding:
         ranks = cause.culprits
         was, has, runs = verb(ranks, "was", "were"), verb(ranks, "has", "have"), verb(ranks, "runs", "run")
         return self.fail(
@@ -117,8 +109,8 @@ class CollectiveNotJoined(HangCheck):
             "ddpdoctor hang FOLDER",
         )
 
-    @reports(NobodyLate)
-    def _nobody_late(self, cause: NobodyLate) -> Finding:
+    @reports(causes.NobodyLate)
+    def _nobody_late(self, cause: causes.NobodyLate) -> Finding:
         return self.fail(
             f"all of {who(cause.waiting)} wait in {cause.what}, and none is late",
             why="Every rank has joined, so data does not pass between them: a firewall, the wrong network interface, a "
@@ -147,8 +139,8 @@ class CollectiveNotJoined(HangCheck):
 
     examine_log = judge_stall
 
-    @reports(LateInOutput)
-    def _late_in_output(self, cause: LateInOutput) -> Finding:
+    @reports(causes.LateInOutput)
+    def _late_in_output(self, cause: causes.LateInOutput) -> Finding:
         late, others = who(cause.culprits), cause.waiting
         waited = f", in which {who(others)} waited{for_seconds(cause.seconds)}" if others else ""
         instead = f"; {verb(cause.culprits, 'it', 'they')} waited in {cause.instead}" if cause.instead else ""
@@ -187,7 +179,7 @@ class CollectiveNotJoined(HangCheck):
             note = f"py-spy could not attach, so these are the interpreter's own stacks: {group.stack_note}"
             states.append(Evidence(note))
         if not late:
-            return self._nobody_late(NobodyLate(what=step, waiting=ranks, states=tuple(states)))
+            return self._nobody_late(causes.NobodyLate(what=step, waiting=ranks, states=tuple(states)))
         return self.fail(
             f"{who(late)} did not join {step}",
             why=f"The other ranks wait in {step} until {who(late)} {verb(late, 'joins', 'join')} it. The last frame of "

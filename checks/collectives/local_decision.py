@@ -7,22 +7,9 @@ from ddpdoctor.blame.wording import others_wait, wait_phrase, who
 from ddpdoctor.check import Confidence, Finding, Judgement, Kind, NotMeasured, Passed, Where, reports
 from ddpdoctor.recorder.events.training import Collective
 from ddpdoctor.text import by_state, plural, ranks_phrase
-from ddpdoctor.trace import Recording, Trace
+from ddpdoctor.trace import Recording, Trace, loop_exits
 from ddpdoctor.trace.gloo import aborted_calls
 from ddpdoctor.trace.local_exits import LocalExit, local_exit, skip_by_loss
-from ddpdoctor.trace.loop_exits import (
-    backward_left_out,
-    begun,
-    is_in_a_step,
-    leavers,
-    left_out_unseen,
-    loop_left,
-    open_call,
-    skippers,
-    steps_of,
-    training_forwards,
-    training_passes,
-)
 from ddpdoctor.trace.recorded_job import HangCheck
 from ddpdoctor.unreached.decisions import left_by_own_values
 
@@ -91,16 +78,17 @@ class LocalDecision(HangCheck):
         stopped = [
             rank
             for rank, recording in recordings.items()
-            if not (recording.exit or recording.raised or rank in calls) and is_in_a_step(recording)
+            if not (recording.exit or recording.raised or rank in calls)
+            and loop_exits.is_in_a_step(recording)
         ]
-        skipped, early = skippers(recordings, stopped, calls), leavers(recordings)
+        skipped, early = loop_exits.skippers(recordings, stopped, calls), loop_exits.leavers(recordings)
         if skipped and len(skipped) < len(recordings):
             counts = {rank: _counts(recording) for rank, recording in recordings.items()}
-            return [self._told(backward_left_out(recordings, skipped), recordings, counts)]
+            return [self._told(loop_exits.backward_left_out(recordings, skipped), recordings, counts)]
         if not early or len(early) == len(recordings):
             raise NotMeasured(trace.broken)
-        cause = loop_left(recordings, early)
-        count = begun if isinstance(cause, LeftStepsOut) else steps_of
+        cause = loop_exits.loop_left(recordings, early)
+        count = loop_exits.begun if isinstance(cause, LeftStepsOut) else loop_exits.steps_of
         steps = {rank: _steps(recording, count(recording)) for rank, recording in recordings.items()}
         return [self._told(cause, recordings, steps)]
 
@@ -112,7 +100,7 @@ class LocalDecision(HangCheck):
 
     def _foreseen(self, recordings: Mapping[int, Recording]) -> list[Finding]:
         """Steps that were left out with no rank left waiting; a loop that will end by what differs between ranks."""
-        if cause := left_out_unseen(recordings):
+        if cause := loop_exits.left_out_unseen(recordings):
             return [self._told(cause, recordings, {})]
         if way_out := local_exit(recordings):
             by_clock = self._by_clock(tuple(recordings), way_out.at)
@@ -193,17 +181,17 @@ def _fields(way_out: LocalExit) -> dict[str, Any]:
 
 def _collectives_under_way(trace: Trace) -> dict[int, Where | None]:
     """The lines of the collectives in which ranks were ended."""
-    begun = {rank: open_call(recording) for rank, recording in trace.recorded.items()}
+    begun = {rank: loop_exits.open_call(recording) for rank, recording in trace.recorded.items()}
     calls = {**begun, **trace.once(aborted_calls)}
     return {rank: call.at for rank, call in calls.items() if isinstance(call, Collective)}
 
 
 def _counts(recording: Recording) -> str:
-    forwards, backwards = len(training_forwards(recording)), len(recording.backwards)
+    forwards, backwards = len(loop_exits.training_forwards(recording)), len(recording.backwards)
     return f"{plural(forwards, 'forward')}, {plural(backwards, 'backward')}"
 
 
 def _steps(recording: Recording, steps: int) -> str:
-    made = training_passes(recording)
+    made = loop_exits.training_passes(recording)
     passes = f" in {plural(len(made), 'pass')}, {plural(made[-1].drawn, 'batch')} of the last" if made else ""
     return f"{plural(steps, 'training step')}{passes}"

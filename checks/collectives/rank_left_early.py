@@ -116,9 +116,7 @@ class RankLeftEarly(HangCheck):
             ranks=left,
             where=catches or at,
             evidence=(
-                *by_state(
-                    recordings, lambda recording: f"{plural(len(recording.backwards), 'backward')} in all"
-                ),
+                *by_state(recordings, lambda it: f"{plural(len(it.backwards), 'backward')} in all"),
                 *(shown_at("the others failed", at) if catches else ()),
             ),
             confidence=Confidence.LIKELY,

@@ -101,9 +101,7 @@ class DataNotSharded(Check):
         return self.fail(
             f"{ranks_phrase(shared.ranks)} all train on the same {plural(samples, 'sample')} of "
             f"{shared.loader.dataset}, in {order}",
-            **shared.fields(
-                indices, lambda shard: f"sampler {name}, draws {', '.join(map(str, shard[:6]))}, ..."
-            ),
+            **shared.fields(indices, lambda it: f"sampler {name}, draws {', '.join(map(str, it[:6]))}, ..."),
         )
 
 

@@ -60,9 +60,7 @@ class DatasetDiffers(Check):
             return self.fail(
                 f"{shared.loader.dataset} has {fewest} samples on {ranks_phrase(lengths[fewest])} and {most} "
                 f"on {ranks_phrase(lengths[most])}",
-                **shared.fields(
-                    shared.loaders, lambda loader: f"{loader.samples or 0} samples", cause=_draw(shared)
-                ),
+                **shared.fields(shared.loaders, lambda it: f"{it.samples or 0} samples", cause=_draw(shared)),
             )
         if shared.one_dataset is not False:
             return None
@@ -82,9 +80,7 @@ class DatasetDiffers(Check):
             "again. The same indices are drawn of every part, so what is left out is never trained on.",
             fix="sampler = DistributedSampler(dataset)    # over the whole dataset\n"
             "loader = DataLoader(part, batch_size, shuffle=True)    # or no such sampler, where each has its part",
-            **shared.fields(
-                parts, lambda part: f"has a part of {len(part)} samples", where=shared.sampler_at
-            ),
+            **shared.fields(parts, lambda it: f"has a part of {len(it)} samples", where=shared.sampler_at),
         )
 
 

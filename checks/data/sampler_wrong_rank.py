@@ -61,9 +61,7 @@ class SamplerWrongRank(Check):
                 f"{_consequence(shared)} Nothing fails.",
                 ranks=tuple(wrong),
                 where=shared.sampler_at,
-                evidence=by_state(
-                    shared.samplers, lambda sampler: f"rank {sampler.rank} of {sampler.replicas}"
-                ),
+                evidence=by_state(shared.samplers, lambda it: f"rank {it.rank} of {it.replicas}"),
                 about=shared.about,
             )
         yield Passed(f"{name} divides among {len(first.members)} ranks, each with its own number")

@@ -45,9 +45,7 @@ class SplitLeak(Check):
         for row in reversed(leaking.values()):
             leaks = _leaks(row)
             (trains, holds), count = max(leaks.items(), key=lambda item: item[1])
-            leaked = {
-                holder: shared for (_, holder), shared in sorted(leaks.items(), key=lambda item: item[1])
-            }
+            leaked = {holder: shared for (_, holder), shared in sorted(leaks.items(), key=lambda it: it[1])}
             yield self.fail(
                 f"rank {trains} trains on {count} of the {plural(len(row[holds].held), 'sample')} that rank "
                 f"{holds} holds out",

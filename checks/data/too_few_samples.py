@@ -47,9 +47,7 @@ class TooFewSamples(Check):
             members = plural(len(shared.members), "rank")
             yield self.warn(
                 f"{shared.loader.dataset} has {plural(samples, 'sample')} for {members}",
-                **shared.fields(
-                    shared.samplers, lambda sampler: f"{sampler.name}, total_size {sampler.total}"
-                ),
+                **shared.fields(shared.samplers, lambda it: f"{it.name}, total_size {it.total}"),
             )
 
     def _empty(self, shared: SharedPass) -> Finding:

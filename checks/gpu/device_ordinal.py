@@ -101,7 +101,5 @@ class DeviceOrdinal(Check):
         return self.fail(
             f"rank {rank} used cuda:{first.index}, and its process sees {plural(first.visible, 'GPU')}{of_all}",
             **(_HIDDEN if hidden else _WRONG_NUMBER),
-            **on_ranks(
-                asked, lambda device: f"cuda:{device.index} of {plural(device.visible, 'visible GPU')}"
-            ),
+            **on_ranks(asked, lambda it: f"cuda:{it.index} of {plural(it.visible, 'visible GPU')}"),
         )

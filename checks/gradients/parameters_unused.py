@@ -203,9 +203,7 @@ def _by_model(
 ) -> list[dict[int, tuple[str, ...]]]:
     """The parameters of each wrapped model, by rank."""
     models = []
-    wrappers = on_each_rank(
-        {rank: recordings[rank] for rank in missing}, lambda recording: recording.wrappers
-    )
+    wrappers = on_each_rank({rank: recordings[rank] for rank in missing}, lambda it: it.wrappers)
     for by_rank in by_key(wrappers, lambda wrapper: wrapper.index):
         held = {rank: {parameter.key for parameter in by_rank[rank].parameters} for rank in by_rank}
         unused = {rank: tuple(name for name in missing[rank] if name in held[rank]) for rank in by_rank}

@@ -108,9 +108,7 @@ class SlowTransport(Check):
             "in the container?\nNCCL_NET=IB    # makes NCCL fail where it would fall back",
             evidence=[
                 f"{escape(process)}: Using network {escape(network)}"
-                for process, network in sorted(
-                    networks.items(), key=lambda item: (item[1] != "Socket", item)
-                )[:8]
+                for process, network in sorted(networks.items(), key=lambda it: (it[1] != "Socket", it))[:8]
             ],
         )
 

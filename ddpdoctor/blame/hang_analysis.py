@@ -5,19 +5,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from ddpdoctor.blame.causes import (
-    BlockedOutside,
-    Cause,
-    DifferentLines,
-    EndedEarly,
-    GroupCircle,
-    IsElsewhere,
-    MessageCircle,
-    NobodyLate,
-    NoPartner,
-    Unseen,
-    WorksAlone,
-)
+from ddpdoctor.blame import causes
 from ddpdoctor.blame.frames import Frame, show
 from ddpdoctor.blame.hang_snapshot import HangSnapshot, SampledProcess
 from ddpdoctor.blame.place import Place, PlaceKind, place_of
@@ -26,7 +14,7 @@ from ddpdoctor.blame.wording import doing, place_phrase
 from ddpdoctor.model import Confidence, Evidence
 from ddpdoctor.text import by_state, shorten
 
-C = TypeVar("C", bound=Cause)
+C = TypeVar("C", bound=causes.Cause)
 
 
 class HangAnalysis:
@@ -121,25 +109,25 @@ class HangAnalysis:
         place = self.ranks[rank].place
         return place is not None and place.kind is kind
 
-    def groups_differ(self) -> Cause | None:
+    def groups_differ(self) -> causes.Cause | None:
         """Whether ranks mean different groups by one name or position."""
         return None
 
-    def calls_differ(self) -> Cause | None:
+    def calls_differ(self) -> causes.Cause | None:
         """Whether calls met each other and differ, before any rank was waited for."""
         return None
 
-    def failed(self) -> Cause | None:
+    def failed(self) -> causes.Cause | None:
         """Whether ranks have raised, and wait before their exception can end them."""
         return None
 
-    def nobody_waits(self) -> Cause | None:
+    def nobody_waits(self) -> causes.Cause | None:
         """Where no rank waits for another: all are blocked, or nothing is wrong."""
         blocked = [rank for rank, state in self.ranks.items() if state.blocked]
         everybody = blocked and all(state.left or rank in blocked for rank, state in self.ranks.items())
         return self._blocked(self._not_for_a_key(blocked) or blocked) if everybody else None
 
-    def without_wait(self, ranks: Sequence[int]) -> Cause:
+    def without_wait(self, ranks: Sequence[int]) -> causes.Cause:
         """Who is blocked comes before who works, and that before who has left."""
         blocked = [rank for rank in ranks if self.ranks[rank].blocked]
         at_work = [rank for rank in ranks if not self.ranks[rank].left and rank not in blocked]
@@ -153,29 +141,29 @@ class HangAnalysis:
         """Those that wait for no key of the store, which another of the ranks that are blocked would have set."""
         return [rank for rank in ranks if not self.stands_in(rank, PlaceKind.STORE)]
 
-    def _blocked(self, ranks: Sequence[int]) -> Cause:
+    def _blocked(self, ranks: Sequence[int]) -> causes.Cause:
         first = self.ranks[ranks[0]]
         worker = first.stuck_worker
         place = place_of(worker) if worker else None
         where = place.where if place and place.where else first.where
-        return self.tell(BlockedOutside, ranks, state=first, where=where)
+        return self.tell(causes.BlockedOutside, ranks, state=first, where=where)
 
-    def _at_work(self, ranks: Sequence[int]) -> Cause:
+    def _at_work(self, ranks: Sequence[int]) -> causes.Cause:
         first = self.ranks[ranks[0]]
         if not first.works:
-            return self.tell(IsElsewhere, ranks, state=first)
+            return self.tell(causes.IsElsewhere, ranks, state=first)
         seconds, timeout = self.snapshot.seconds, self.snapshot.timeout
         more = {"seconds": seconds, "timeout": timeout, "out_of_time": self.out_of_time}
-        return self.tell(WorksAlone, ranks, state=first, **more)
+        return self.tell(causes.WorksAlone, ranks, state=first, **more)
 
-    def gone(self, ranks: Sequence[int]) -> Cause:
+    def gone(self, ranks: Sequence[int]) -> causes.Cause:
         """Why ranks whose script ended with status 0 are missed by the others."""
         first, waits = self.ranks[ranks[0]], self.waits_in(self.waiting)
         return self.tell(
-            EndedEarly, ranks, state=first, where=first.left_at or (waits.where if waits else None)
+            causes.EndedEarly, ranks, state=first, where=first.left_at or (waits.where if waits else None)
         )
 
-    def knot(self, ranks: Sequence[int]) -> Cause | None:
+    def knot(self, ranks: Sequence[int]) -> causes.Cause | None:
         """By all ranks that wait for each other."""
         return (
             self._no_partner(ranks)
@@ -185,15 +173,15 @@ class HangAnalysis:
             or self._different_lines(ranks)
         )
 
-    def diverged(self, ranks: Sequence[int]) -> Cause | None:
+    def diverged(self, ranks: Sequence[int]) -> causes.Cause | None:
         """What records tell of where these ranks diverged; None where they do not."""
         return None
 
-    def by_dumps(self) -> Cause | None:
+    def by_dumps(self) -> causes.Cause | None:
         """What flight recorders tell."""
         return None
 
-    def nobody_late(self) -> Cause:
+    def nobody_late(self) -> causes.Cause:
         """Where nobody is missing, as far as can be seen."""
         missing = [rank for rank in self.ranks if rank not in self.here]
         apart = not missing and len({state.where for state in self.here.values()}) > 1
@@ -201,26 +189,26 @@ class HangAnalysis:
         waits = self.waits_in(self.waiting)
         more = {"where": waits.where if waits else None, "confidence": Confidence.LIKELY}
         if cause is None and missing:
-            return self.tell(Unseen, missing, waiting=self.waiting, **more)
+            return self.tell(causes.Unseen, missing, waiting=self.waiting, **more)
         if cause is None and apart:
             return self._different_lines(tuple(self.here))
-        return cause or self.tell(NobodyLate, (), what=place_phrase(waits), **more)
+        return cause or self.tell(causes.NobodyLate, (), what=place_phrase(waits), **more)
 
-    def _no_partner(self, ranks: Sequence[int]) -> Cause | None:
+    def _no_partner(self, ranks: Sequence[int]) -> causes.Cause | None:
         """A message whose other end is in something else, or waits for a message itself, and so on."""
         peers = {rank: peer for rank in ranks if (peer := self._peer(self.ranks[rank])) in self.ranks}
         first = self.ranks[ranks[0]]
         if len(peers) == len(ranks) and first.place:
-            return self.tell(MessageCircle, ranks, what=first.place.what, peers=peers)
+            return self.tell(causes.MessageCircle, ranks, what=first.place.what, peers=peers)
         for rank, peer in peers.items():
             place = self.ranks[rank].place
             if peer not in peers and self.ranks[peer].waits and place:
                 others = tuple(other for other in ranks if other != peer)
                 fields = {"rank": rank, "what": place.what, "at": place.where, "peer": self.ranks[peer]}
-                return self.tell(NoPartner, (peer,), waiting=others, **fields)
+                return self.tell(causes.NoPartner, (peer,), waiting=others, **fields)
         return None
 
-    def _groups_in_a_circle(self, ranks: Sequence[int]) -> Cause | None:
+    def _groups_in_a_circle(self, ranks: Sequence[int]) -> causes.Cause | None:
         """Groups that share ranks, used in different orders."""
         rank_states = {rank: self.ranks[rank] for rank in ranks}
         groups = {
@@ -230,9 +218,9 @@ class HangAnalysis:
         }
         if len(groups) < len(ranks) or len(set(groups.values())) < 2:
             return None
-        return self.tell(GroupCircle, ranks, groups=groups)
+        return self.tell(causes.GroupCircle, ranks, groups=groups)
 
-    def _different_lines(self, ranks: Sequence[int]) -> Cause:
+    def _different_lines(self, ranks: Sequence[int]) -> causes.Cause:
         """What stacks support where no record tells: who waits in what."""
         by_line: dict[tuple[object, ...], list[int]] = {}
         known = {
@@ -246,7 +234,7 @@ class HangAnalysis:
         places = tuple((tuple(some), known[some[0]]) for some in sorted(by_line.values()))
         waiting = tuple(rank for rank in sorted(known) if rank not in culprits)
         more = {"waiting": waiting, "places": places, "confidence": Confidence.LIKELY}
-        return self.tell(DifferentLines, culprits, **more)
+        return self.tell(causes.DifferentLines, culprits, **more)
 
 
 def late_ranks(stacks: Mapping[int, Sequence[Frame]], progress: Mapping[int, int]) -> tuple[int, ...]:
@@ -271,7 +259,7 @@ def late_ranks(stacks: Mapping[int, Sequence[Frame]], progress: Mapping[int, int
     return ()
 
 
-def cause_of(job: HangAnalysis) -> Cause | None:
+def cause_of(job: HangAnalysis) -> causes.Cause | None:
     """The one cause of a hang; None where there is none, or where no rank waits in vain.
 
     Who is stuck is usually the victim. The blame follows the waits: to ranks that wait for no rank, which are blocked,

@@ -95,9 +95,7 @@ class _Command(TyperCommand):
         ):
             record = parameter.get_help_record(ctx)
             if record is not None:
-                names = _TYPE.sub(
-                    lambda match: f" [{match[1]}]" if "|" in (match[1] or "") else "", record[0]
-                )
+                names = _TYPE.sub(lambda it: f" [{it[1]}]" if "|" in (it[1] or "") else "", record[0])
                 topics[topic_of.get(str(parameter.name), "Options")].append((names, record[1]))
         for topic, records in topics.items():
             if records:

@@ -4,18 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ddpdoctor.cli import run_options
 from ddpdoctor.cli.errors import UsageError
 from ddpdoctor.cli.report_output import open_output, verify_picture, write_out, write_text, writing
-from ddpdoctor.cli.run_options import (
-    LATEST,
-    CompareOptions,
-    ListOptions,
-    Picture,
-    PlotOptions,
-    RunFormat,
-    RunsOptions,
-    ShowOptions,
-)
 from ddpdoctor.redact import escape, quote
 from ddpdoctor.runs import figures, tables
 from ddpdoctor.runs.run_reader import Run, find_runs, is_run, read_run
@@ -23,14 +14,14 @@ from ddpdoctor.runs.summary import Summary, summarize_all
 from ddpdoctor.text import did_you_mean
 
 
-def run_list(options: ListOptions) -> int:
+def run_list(options: run_options.ListOptions) -> int:
     """Write a line for each run."""
     runs = _chosen((), options)
     summaries = _summaries(runs, options)
     return _write(options, runs, summaries, tables.list_table(summaries))
 
 
-def run_show(options: ShowOptions) -> int:
+def run_show(options: run_options.ShowOptions) -> int:
     """Write all of one run."""
     (run,) = runs = _chosen([options.name], options)
     summaries = _summaries(runs, options)
@@ -38,31 +29,31 @@ def run_show(options: ShowOptions) -> int:
     return _write(options, runs, summaries, tables.details(run, summaries[0]), [extra])
 
 
-def run_compare(options: CompareOptions) -> int:
+def run_compare(options: run_options.CompareOptions) -> int:
     """Write runs side by side, and draw them where that is asked for."""
     runs = _chosen(options.subjects, options)
     if len(runs) < 2:
         raise UsageError("compare requires at least two runs")
     if options.picture is not None:
-        _draw(runs, Picture.CURVES, options.picture, options)
+        _draw(runs, run_options.Picture.CURVES, options.picture, options)
     summaries = _summaries(runs, options, options.baseline)
     apart = tables.differences(runs) or "all settings are the same\n"
     text = "\n".join((tables.list_table(summaries), tables.speed_table(summaries), apart))
     return _write(options, runs, summaries, text, [{"config": dict(tables.flat(run.config))} for run in runs])
 
 
-def run_plot(options: PlotOptions) -> int:
+def run_plot(options: run_options.PlotOptions) -> int:
     """Draw runs."""
     _draw(_chosen(options.names or (), options), options.what, options.output, options)
     write_out(f"{options.output}\n")
     return 0
 
 
-def _draw(runs: list[Run], what: Picture, output: str, options: RunsOptions) -> None:
+def _draw(runs: list[Run], what: run_options.Picture, output: str, options: run_options.RunsOptions) -> None:
     from ddpdoctor.picture import draw
 
     path = verify_picture(output)
-    curves = what is Picture.CURVES
+    curves = what is run_options.Picture.CURVES
     charts = figures.curves(runs) if curves else figures.scaling(_summaries(runs, options))
     if not charts:
         missing = "a logged step" if curves else "both a throughput and a number of ranks"
@@ -72,7 +63,7 @@ def _draw(runs: list[Run], what: Picture, output: str, options: RunsOptions) -> 
 
 
 def _write(
-    options: ListOptions,
+    options: run_options.ListOptions,
     runs: Sequence[Run],
     summaries: list[Summary],
     text: str,
@@ -85,10 +76,10 @@ def _write(
         extra: what JSON says beside the summary, for each run.
     """
     match options.format:
-        case RunFormat.JSON:
+        case run_options.RunFormat.JSON:
             pairs = zip(summaries, extra or [{}] * len(summaries), strict=True)
             text = json.dumps([{**summary.to_json(), **more} for summary, more in pairs], indent=2) + "\n"
-        case RunFormat.HTML:
+        case run_options.RunFormat.HTML:
             from ddpdoctor.report.html import sections_page
 
             names = ", ".join(run.name for run in runs[:8])
@@ -97,14 +88,16 @@ def _write(
     return 0
 
 
-def _summaries(runs: list[Run], options: RunsOptions, baseline: str | None = None) -> list[Summary]:
+def _summaries(
+    runs: list[Run], options: run_options.RunsOptions, baseline: str | None = None
+) -> list[Summary]:
     """The runs in numbers; any run of the folder may be the single process that they are compared with."""
     if baseline is not None:
         return summarize_all(runs, baseline=_chosen([baseline], options)[0])
     return summarize_all(runs, map(read_run, find_runs(Path(options.runs_folder))))
 
 
-def _chosen(names: Sequence[str], options: RunsOptions) -> list[Run]:
+def _chosen(names: Sequence[str], options: run_options.RunsOptions) -> list[Run]:
     """The runs of these names; all of the folder where none is given.
 
     Raises:
@@ -112,7 +105,7 @@ def _chosen(names: Sequence[str], options: RunsOptions) -> list[Run]:
     """
     folder = options.runs_folder
     there = find_runs(Path(folder))
-    if not there and tuple(names) in ((), (LATEST,)):
+    if not there and tuple(names) in ((), (run_options.LATEST,)):
         raise UsageError(f"no run in {quote(folder)}; `ddpdoctor train` creates one")
     paths = [_find(name, there, folder) for name in names] if names else there
     return [read_run(path) for path in dict.fromkeys(paths)]
@@ -120,7 +113,7 @@ def _chosen(names: Sequence[str], options: RunsOptions) -> list[Run]:
 
 def _find(name: str, there: list[Path], folder: str) -> Path:
     known = {path.name: path for path in there}
-    if name == LATEST and there:
+    if name == run_options.LATEST and there:
         return there[-1]
     if is_run(Path(name)):
         return Path(name)

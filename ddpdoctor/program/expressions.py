@@ -11,17 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ddpdoctor.model import Where
+from ddpdoctor.program import files
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import (
-    COMPREHENSIONS,
-    LOOPS,
-    File,
-    argument,
-    arguments,
-    dotted,
-    lines,
-    name_of_scope,
-)
 from ddpdoctor.program.index import Context, Entity, Origins, Point, Referent
 from ddpdoctor.program.known import FINITE, Origin
 from ddpdoctor.program.values import tests_of_returns
@@ -57,7 +48,7 @@ class Expression:
     """An expression of the program."""
 
     program: Program
-    file: File
+    file: files.File
     node: ast.expr
     context: Context | None = None
 
@@ -156,7 +147,7 @@ class Expression:
 
     def spans(self, line: int | None) -> bool:
         """Whether it stands on a line, or begins or ends there."""
-        return line in lines(self.node)
+        return line in files.lines(self.node)
 
     @property
     def is_call(self) -> bool:
@@ -189,7 +180,9 @@ class Expression:
 
     def is_in_loop_at(self, line: int | None) -> bool:
         """Whether it stands in a loop that begins on a line, or in a comprehension there."""
-        above = (it for it in self.file.above(self.node) if isinstance(it, (*LOOPS, *COMPREHENSIONS)))
+        above = (
+            it for it in self.file.above(self.node) if isinstance(it, (*files.LOOPS, *files.COMPREHENSIONS))
+        )
         return any(getattr(it, "lineno", None) == line for it in above)
 
     def choices(self) -> Iterator[Expression]:
@@ -228,7 +221,7 @@ class Expression:
     @property
     def arguments(self) -> list[Expression]:
         """What it gives to the function that it calls."""
-        given = arguments(self.node) if isinstance(self.node, ast.Call) else []
+        given = files.arguments(self.node) if isinstance(self.node, ast.Call) else []
         return [self.inner(it.value if isinstance(it, ast.Starred) else it) for it in given]
 
     @property
@@ -239,7 +232,7 @@ class Expression:
 
     def argument(self, position: int | None, name: str) -> Expression | None:
         """What a call gives as one parameter."""
-        given = argument(self.node, position, name) if isinstance(self.node, ast.Call) else None
+        given = files.argument(self.node, position, name) if isinstance(self.node, ast.Call) else None
         return self.inner(given) if given is not None else None
 
     def made_of(self, hides: Callable[[Expression], bool] = lambda _: False) -> Iterator[Expression]:
@@ -260,7 +253,7 @@ class Expression:
         """The variables, attributes and elements by constants that it reads."""
         waiting: list[ast.AST] = [self.node]
         for node in waiting:  # which grows
-            if isinstance(node, ast.expr) and dotted(node):
+            if isinstance(node, ast.expr) and files.dotted(node):
                 yield self.inner(node)
             else:
                 waiting += ast.iter_child_nodes(node)
@@ -327,7 +320,7 @@ class Expression:
         if isinstance(self.node, ast.Name) and self.node.id not in values:
             return True
         try:
-            return bool(self.value(lambda it: values[dotted(it.node) or ""]))
+            return bool(self.value(lambda it: values[files.dotted(it.node) or ""]))
         except (LookupError, TypeError, ArithmeticError):
             return None
 
@@ -346,7 +339,7 @@ class Expression:
 
 
 def _names(referents: frozenset[Referent]) -> frozenset[str]:
-    return frozenset(it if isinstance(it, str) else name_of_scope(it.node) for it in referents)
+    return frozenset(it if isinstance(it, str) else files.name_of_scope(it.node) for it in referents)
 
 
 def _put_together(node: object) -> list[ast.expr]:
@@ -361,6 +354,6 @@ def _put_together(node: object) -> list[ast.expr]:
         case ast.BinOp(left=ast.Constant(value=str()) | ast.JoinedStr()):
             return [node.left, node.right]
         case ast.Call(func=ast.Attribute(value=ast.Constant(value=str()))):
-            return arguments(node)
+            return files.arguments(node)
         case _:
             return []

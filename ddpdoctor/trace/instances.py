@@ -70,9 +70,7 @@ def by_first_line(
 
     One line is one cause, however many files come of it, and whichever ranks share each of them.
     """
-    return [
-        dict(of_line) for of_line in grouped(shared.items(), lambda item: line(next(iter(item[1].values()))))
-    ]
+    return [dict(of_line) for of_line in grouped(shared.items(), lambda it: line(next(iter(it[1].values()))))]
 
 
 def on_ranks(instances: Mapping[int, _P], text: Callable[[_P], str]) -> dict[str, Any]:

@@ -270,9 +270,7 @@ def _side_by_side(drawn: Mapping[int, _Drawn]) -> Iterator[tuple[int, dict[int, 
 def _by_identity(drawn: _Drawn) -> dict[_Key, tuple[Loader, Pass]]:
     """Passes by what their loader is over, which of those it is by order of construction, and their number."""
     alike: dict[_Key, list[int]] = {}
-    for loader in sorted(
-        {loader.index: loader for loader, _ in drawn}.values(), key=lambda loader: loader.made
-    ):
+    for loader in sorted({loader.index: loader for loader, _ in drawn}.values(), key=lambda it: it.made):
         alike.setdefault(_identity(loader), []).append(loader.index)
     count: Counter[int] = Counter()
     keyed: dict[_Key, tuple[Loader, Pass]] = {}

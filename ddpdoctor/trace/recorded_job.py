@@ -4,15 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ddpdoctor import registry
-from ddpdoctor.blame.causes import (
-    CalledAlone,
-    Cause,
-    FailedAndWaits,
-    GradientsMissing,
-    GroupMadeAlone,
-    OutOfBatches,
-    Polls,
-)
+from ddpdoctor.blame import causes
 from ddpdoctor.blame.frames import of_script, where_in, where_of
 from ddpdoctor.blame.hang_analysis import HangAnalysis, cause_of
 from ddpdoctor.blame.hang_snapshot import Doing, HangSnapshot
@@ -27,14 +19,7 @@ from ddpdoctor.trace import Trace
 from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.joint_training import first_difference, groups_made, made_alone, out_of_order
-from ddpdoctor.trace.loop_exits import (
-    backward_left_out,
-    last_pass,
-    leavers,
-    loop_left,
-    out_of_batches,
-    skippers,
-)
+from ddpdoctor.trace import loop_exits
 from ddpdoctor.trace.recorded_states import awaited_path, ends_its_work, rank_states
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, divergence, mismatch
@@ -50,12 +35,12 @@ class RecordedJob(HangAnalysis):
         self.imagined = trace.imagined is not None
         self.recordings = trace.recorded
 
-    def by_dumps(self) -> Cause | None:
+    def by_dumps(self) -> causes.Cause | None:
         """What flight recorders tell, of which one says nothing without the others."""
         flight = {} if self.imagined else self.snapshot.flight  # its numbers are those of processes
         return cause_of(DumpedJob(flight, self.snapshot.world_size)) if len(flight) > 1 else None
 
-    def groups_differ(self) -> Cause | None:
+    def groups_differ(self) -> causes.Cause | None:
         """Whether somebody waits in new_group for ranks that made other groups, or none."""
         called = [rank for rank in self.waiting if self.stands_in(rank, PlaceKind.GROUP)]
         others = [rank for rank in self.waiting if rank not in called]
@@ -76,7 +61,7 @@ class RecordedJob(HangAnalysis):
         waits = known is not None and self.stands_in(rank, PlaceKind.FORWARD)
         return known is not None and waits and not _forward_at(self.ranks[rank].where, known)[1]
 
-    def _out_of_order(self, row: Mapping[int, GroupEvent | None]) -> Cause | None:
+    def _out_of_order(self, row: Mapping[int, GroupEvent | None]) -> causes.Cause | None:
         made = {rank: event for rank, event in row.items() if event is not None}
         others = [rank for rank in row if rank not in made]
         if not others:
@@ -85,14 +70,14 @@ class RecordedJob(HangAnalysis):
         idle = all(self.ranks[rank].waits or self.ranks[rank].left for rank in others)
         return self._made_alone(list(made), others) if idle else None
 
-    def _made_alone(self, called: Sequence[int], others: Sequence[int]) -> Cause:
+    def _made_alone(self, called: Sequence[int], others: Sequence[int]) -> causes.Cause:
         first = self.recordings.get(called[0])
         made = groups_made(first) if first else []
         of_each = [{group.ranks for group in groups_made(each)} for each in self.recordings.values()]
         alone = (group for group in made if any(group.ranks not in known for known in of_each))
         event = next(alone, made[-1] if made else None)
         return self.tell(
-            GroupMadeAlone,
+            causes.GroupMadeAlone,
             called,
             waiting=tuple(others),
             made=event is not None,
@@ -101,10 +86,10 @@ class RecordedJob(HangAnalysis):
             confidence=Confidence.CERTAIN if made else Confidence.LIKELY,
         )
 
-    def _at_work(self, ranks: Sequence[int]) -> Cause:
+    def _at_work(self, ranks: Sequence[int]) -> causes.Cause:
         return self._polls(ranks) or super()._at_work(ranks)
 
-    def _polls(self, ranks: Sequence[int]) -> Cause | None:
+    def _polls(self, ranks: Sequence[int]) -> causes.Cause | None:
         """Whether the first of these ranks does nothing but look for something; None also where it reads or writes."""
         process = self.ranks[ranks[0]].process
         if process is None or process.doing is Doing.DISK:
@@ -115,17 +100,17 @@ class RecordedJob(HangAnalysis):
         if poll is None:
             return None
         about = awaited_path(ranks[0], poll, self.recordings)
-        return self.tell(Polls, ranks, look=poll.look, until=poll.until, where=poll.at, **about)
+        return self.tell(causes.Polls, ranks, look=poll.look, until=poll.until, where=poll.at, **about)
 
-    def gone(self, ranks: Sequence[int]) -> Cause:
-        if early := [rank for rank in out_of_batches(self.recordings) if rank in ranks]:
+    def gone(self, ranks: Sequence[int]) -> causes.Cause:
+        if early := [rank for rank in loop_exits.out_of_batches(self.recordings) if rank in ranks]:
             return self._out_of_batches(early)
         places = {rank: state.where for rank, state in self.ranks.items()}
-        if early := [rank for rank in leavers(self.recordings, places) if rank in ranks]:
+        if early := [rank for rank in loop_exits.leavers(self.recordings, places) if rank in ranks]:
             return self._left_loop(early)
         return super().gone(ranks)
 
-    def failed(self) -> Cause | None:
+    def failed(self) -> causes.Cause | None:
         """Whether some ranks, which all others wait for, have raised; None also where that is not sure."""
         handled = {
             rank: state.process.handles
@@ -141,10 +126,10 @@ class RecordedJob(HangAnalysis):
         texts = by_state(handled, lambda error: shorten(f"{error.type}: {error.message}", 200))
         where = where_in(frames) or self.ranks[first].where
         return self.tell(
-            FailedAndWaits, ranks, states=texts, handled=handled[first], own_wait=place, where=where
+            causes.FailedAndWaits, ranks, states=texts, handled=handled[first], own_wait=place, where=where
         )
 
-    def diverged(self, ranks: Sequence[int]) -> Cause | None:
+    def diverged(self, ranks: Sequence[int]) -> causes.Cause | None:
         known = {rank: self.recordings[rank] for rank in ranks if rank in self.recordings}
         if len(known) < len(ranks):
             return None
@@ -152,35 +137,35 @@ class RecordedJob(HangAnalysis):
         places = {rank: self.ranks[rank].where for rank in ranks}
         rules = (
             (self._gradients_missing, _without_average(known, in_backward)),
-            (self._out_of_batches, out_of_batches(known)),
-            (self._left_backward_out, skippers(known, in_backward, places)),
-            (self._left_loop, leavers(known, places)),
+            (self._out_of_batches, loop_exits.out_of_batches(known)),
+            (self._left_backward_out, loop_exits.skippers(known, in_backward, places)),
+            (self._left_loop, loop_exits.leavers(known, places)),
         )
         for tell, culprits in rules:
             if culprits and len(culprits) < len(known):
                 return tell(culprits)
         return self._by_sequence(known)
 
-    def _gradients_missing(self, ranks: Sequence[int]) -> Cause:
+    def _gradients_missing(self, ranks: Sequence[int]) -> causes.Cause:
         others = tuple(rank for rank in self.ranks if self.stands_in(rank, PlaceKind.BACKWARD))
         step = _last_step(self.recordings[ranks[0]])
         where = step.backwards[-1].at if step else None
-        return self.tell(GradientsMissing, ranks, waiting=others, where=where)
+        return self.tell(causes.GradientsMissing, ranks, waiting=others, where=where)
 
-    def _out_of_batches(self, ranks: Sequence[int]) -> Cause:
+    def _out_of_batches(self, ranks: Sequence[int]) -> causes.Cause:
         first = self.recordings[ranks[0]]
-        last = last_pass(first) or first.passes[0]  # it had no batch to train with
+        last = loop_exits.last_pass(first) or first.passes[0]  # it had no batch to train with
         loader = first.loader(last.loader)
         where = (loader.at if loader else None) or last.at
-        return self.tell(OutOfBatches, ranks, drawn=last.drawn, where=where)
+        return self.tell(causes.OutOfBatches, ranks, drawn=last.drawn, where=where)
 
-    def _left_backward_out(self, ranks: Sequence[int]) -> Cause:
-        return self.with_states(backward_left_out(self.recordings, ranks))
+    def _left_backward_out(self, ranks: Sequence[int]) -> causes.Cause:
+        return self.with_states(loop_exits.backward_left_out(self.recordings, ranks))
 
-    def _left_loop(self, ranks: Sequence[int]) -> Cause:
-        return self.with_states(loop_left(self.recordings, ranks, self.ranks[ranks[0]].where))
+    def _left_loop(self, ranks: Sequence[int]) -> causes.Cause:
+        return self.with_states(loop_exits.loop_left(self.recordings, ranks, self.ranks[ranks[0]].where))
 
-    def _by_sequence(self, known: Mapping[int, Recording]) -> Cause | None:
+    def _by_sequence(self, known: Mapping[int, Recording]) -> causes.Cause | None:
         """By the first position at which they did different things; by where they are, where records are thinned."""
         now = {rank: point for rank in known if (point := self._point(rank))}
         row = divergence(known, now) or now
@@ -189,7 +174,7 @@ class RecordedJob(HangAnalysis):
         if len(row) < len(known) or not apart:
             return None
         cause = called_alone(row, self.recordings) or mismatch(row)
-        culprits = cause.culprits if isinstance(cause, CalledAlone) else _fewest(row)
+        culprits = cause.culprits if isinstance(cause, causes.CalledAlone) else _fewest(row)
         where = row[culprits[0]].at if culprits else cause.where
         waiting = tuple(rank for rank in known if rank not in culprits)
         return self.with_states(replace(cause, culprits=culprits, waiting=waiting, where=where))
@@ -254,12 +239,12 @@ def _forward_at(where: Where | None, recording: Recording) -> tuple[str, bool]:
     return (str(known[-1].wrapper), False) if known else ("0", True)
 
 
-def cause_of_run(trace: Trace) -> Cause | None:
+def cause_of_run(trace: Trace) -> causes.Cause | None:
     """Why a run stands still; None where it does not, or where no rank waits in vain."""
     return trace.once(_cause)
 
 
-def _cause(trace: Trace) -> Cause | None:
+def _cause(trace: Trace) -> causes.Cause | None:
     job = hang_analysis(trace)
     return cause_of(job) if job else None
 

@@ -18,16 +18,7 @@ from markupsafe import Markup, escape
 
 from ddpdoctor.figures import Figure, Section
 from ddpdoctor.model import CheckResult, Excerpt, Finding, Level, Mark, Outcome, Report
-from ddpdoctor.report.detail import (
-    COMMENT,
-    by_check,
-    fold_evidence,
-    in_order,
-    informing_codes,
-    patch_outcome,
-    ranks_of_run,
-    verdict,
-)
+from ddpdoctor.report import detail
 from ddpdoctor.report.excerpt import dedented
 from ddpdoctor.report.html import drawing
 from ddpdoctor.report.places import Places
@@ -56,21 +47,21 @@ _T = TypeVar("_T")
 def render(report: Report) -> str:
     """The report as an HTML document."""
     page, run, title = _page(), report.run, _title(report)
-    loud = by_check(finding for finding in report.findings if finding.level is not Level.INFO)
+    loud = detail.by_check(finding for finding in report.findings if finding.level is not Level.INFO)
     links = [(_id(findings), f"{findings[0].code}: {shorten(findings[0].headline, 60)}") for findings in loud]
     links = links[:_MOST_LINKS] + [(_anchor(section.title), section.title) for section in report.sections]
     links += [("checks", "Checks")] if report.checks else []
     facts = (
         time.strftime("%Y-%m-%d %H:%M", time.localtime(report.since or None)),
         platform.node(),
-        ranks_of_run(report),
+        detail.ranks_of_run(report),
         run.get("backend"),
         f"torch {run['torch']}" if run.get("torch") else "",
         f"Python {platform.python_version()}",
         f"ddpdoctor {report.version}",
     )
     command = quote_command(("ddpdoctor", *report.command), LONGEST_COMMAND)
-    header = page.header(title, facts, verdict(report), _tone(report), command, links)
+    header = page.header(title, facts, detail.verdict(report), _tone(report), command, links)
     notes = page.notes(report.notes[:_MOST_NOTES], run.get("folder"))
     parts = (_findings(report), *_sections(report.sections), _checks(report), notes)
     return str(page.document(title, header, Markup().join(parts)))
@@ -106,11 +97,11 @@ def _page(name: str = "page.html") -> Any:
     environment.filters |= {name: getattr(drawing, name) for name in _OF_DRAWING} | {
         "anchor": _anchor,
         "dedented": dedented,
-        "fold": fold_evidence,
+        "fold": detail.fold_evidence,
         "in_short": _in_short,
         "kind": lambda figure: type(figure).__name__,
         "lines": _lines,
-        "outcome": patch_outcome,
+        "outcome": detail.patch_outcome,
         "prose": _prose,
         "ranks": fold_ranks,
         "ranks_phrase": ranks_phrase,
@@ -165,8 +156,8 @@ def _id(findings: Sequence[Finding]) -> str:
 def _findings(report: Report) -> Markup:
     """The cause first, the others of a check with it, information folded."""
     page, places = _page(), Places.of(report)
-    loud = by_check(finding for finding in report.findings if finding.level is not Level.INFO)
-    quiet = by_check(finding for finding in report.findings if finding.level is Level.INFO)
+    loud = detail.by_check(finding for finding in report.findings if finding.level is not Level.INFO)
+    quiet = detail.by_check(finding for finding in report.findings if finding.level is Level.INFO)
 
     def block(findings: Sequence[Finding]) -> Markup:
         anchor = _id(findings) + ("" if findings[0].level is not Level.INFO else "-information")
@@ -200,7 +191,7 @@ def _prose(text: str) -> Iterator[tuple[bool, str]]:
     """Sentences, and indented lines as something to copy."""
 
     def is_code(line: str) -> bool:
-        return line.startswith(" ") or COMMENT in line or _CODE.match(line) is not None
+        return line.startswith(" ") or detail.COMMENT in line or _CODE.match(line) is not None
 
     for copied, lines in groupby(text[: _LIMITS["text"]].split("\n"), key=is_code):
         block = list(lines)
@@ -239,8 +230,8 @@ def _checks(report: Report) -> Markup:
     if not report.checks:
         return Markup()
     loud = [check for check in report.checks if check.outcome not in _SILENT]
-    informing = informing_codes(report)
-    silent = in_order(check for check in report.checks if check.outcome in _SILENT)
+    informing = detail.informing_codes(report)
+    silent = detail.in_order(check for check in report.checks if check.outcome in _SILENT)
     families = [
         (family.value, _counts(rows, informing), rows)
         for family, group in groupby(silent, key=lambda check: check.family)
