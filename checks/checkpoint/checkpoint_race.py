@@ -2,7 +2,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
+from typing import Any, TypeAlias
 
 from ddpdoctor.check import Check, Confidence, Evidence, Finding, Judgement, Kind, NotMeasured, Passed
 from ddpdoctor.group.group_record import GroupRecord
@@ -21,6 +21,8 @@ _UNREADABLE = re.compile(
 )
 _UNKNOWN = "an unknown line"
 _JOIN = "thread.join()     # on the rank that writes\ndist.barrier()    # then the others may read"
+_TooEarly: TypeAlias = tuple[int, FileEvent, dict[int, Raised]]
+"""Who writes a file, its write, and who failed for it."""
 _PIECE = re.compile(r"(?i)(?:rank|shard|part|worker)[-_.=]?\d+[^/\s]*\.[a-z]|\d{3,}\.tar\b")
 """One rank's own file, or one of many of a data set: no other rank writes it meanwhile."""
 
@@ -162,10 +164,8 @@ class CheckpointRace(Check):
         )
 
 
-def _missed(
-    trace: Trace, recordings: Mapping[int, Recording]
-) -> Iterator[tuple[int, FileEvent, dict[int, Raised]]]:
-    """The files that were not there yet: who writes each, and who failed for it.
+def _missed(trace: Trace, recordings: Mapping[int, Recording]) -> Iterator[_TooEarly]:
+    """The files that were not there yet.
 
     ``torch.load`` and what the rank itself makes and removes are told elsewhere.
     """
@@ -186,9 +186,7 @@ def _missed(
             yield writer, event, readers
 
 
-def _half_read(
-    trace: Trace, recordings: Mapping[int, Recording]
-) -> Iterator[tuple[int, FileEvent, dict[int, Raised]]]:
+def _half_read(trace: Trace, recordings: Mapping[int, Recording]) -> Iterator[_TooEarly]:
     """The files that ranks failed to understand while another may still have been writing them."""
     order = HappensBefore(recordings)
     victims = {rank.rank for rank in trace.ranks if rank.is_victim}
@@ -233,9 +231,8 @@ def _when(save: Save, load: Load) -> str:
     begin, end = save.span
     if load.begin >= end:
         return f"{duration(load.begin - end)} after it was complete, this time"
-    return (
-        f"{duration(abs(load.begin - begin))} {'after' if load.begin >= begin else 'before'} the write began"
-    )
+    when = "after" if load.begin >= begin else "before"
+    return f"{duration(abs(load.begin - begin))} {when} the write began"
 
 
 def _unshared(values: Mapping[int, Mapping[str, Any]]) -> list[int]:

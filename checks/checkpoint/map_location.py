@@ -39,10 +39,8 @@ class MapLocation(Check):
         self.require(loads, "no checkpoint was read")
         self.require(any(it.devices for it in recordings.values()), "no rank uses a GPU, real or rehearsed")
         gpus = {rank: _gpu(recording) for rank, recording in recordings.items()}
-        elsewhere = (
-            (rank, load) for rank, load in loads if gpus[rank] is not None and _indices(load) - {gpus[rank]}
-        )
-        for astray in by_line(elsewhere):
+        others = ((rank, it) for rank, it in loads if gpus[rank] is not None and _indices(it) - {gpus[rank]})
+        for astray in by_line(others):
             load = next(iter(astray.values()))
             devices = ", ".join(sorted({f"cuda:{index}" for index in _indices(load)}))
             given = f"map_location={load.map_location}" if load.map_location else "no map_location"

@@ -87,16 +87,13 @@ class ResumeIncomplete(Check):
 
     def _goes_back(self, resumed: Mapping[int, "Resume"], *, again: bool) -> Finding:
         resume = next(iter(resumed.values()))
-        epoch, ranks, file = resume.epoch, ranks_phrase(resumed), files([resume.load.path])
-        headline = f"{ranks} train on epoch {epoch} again after resuming from {file}"
-        shown = f"epoch {epoch} in the checkpoint, and in the first pass after it"
+        epoch, ranks = resume.epoch, ranks_phrase(resumed)
+        what = f"{ranks} train on epoch {epoch} again after resuming from"
         if again:
-            headline = (
-                f"the sampler of {ranks} begins again at epoch 0 after resuming from epoch {epoch} of {file}"
-            )
-            shown = f"epoch {epoch} in the checkpoint, 0 in the first pass after it"
+            what = f"the sampler of {ranks} begins again at epoch 0 after resuming from epoch {epoch} of"
+        shown = f"epoch {epoch} in the checkpoint, {'0' if again else 'and'} in the first pass after it"
         return self.fail(
-            headline,
+            f"{what} {files([resume.load.path])}",
             where=resume.first_line,
             evidence=(Evidence(shown, tuple(resumed)),),
             explained_by=("DD103",) if again or resume.samplers_are_told else (),
@@ -158,7 +155,8 @@ def _resume(recording: Recording, saves: Sequence[tuple[Recording, Save]]) -> It
             continue
         since = max((time for time in updates if time < file.begin), default=-math.inf)
         beside = _saved_beside(recording, file, saves, since, first)
-        load = replace(file, numbers={**file.numbers, **_numbers_beside(recording, beside, since, first)})
+        together = [file, *(it for it in recording.loads if it.path in beside and since < it.begin < first)]
+        load = replace(file, numbers={name: number for it in together for name, number in it.numbers.items()})
         begin = since if beside else load.begin
         restored = [it for it in recording.state_loads if begin < it.time < first and not it.error]
         if any(state.missing for state in restored):
@@ -278,13 +276,6 @@ def _saved_beside(
     return beside if told or loaded else {}
 
 
-def _numbers_beside(
-    recording: Recording, beside: Collection[str], since: float, first: float
-) -> Mapping[str, float]:
-    loads = (it for it in recording.loads if it.path in beside and since < it.begin < first)
-    return {name: number for load in loads for name, number in load.numbers.items()}
-
-
 def _counts_on(recording: Recording, load: Load, first: float) -> bool:
     """Whether a number of the script goes on counting from one of the checkpoint's, where training goes on."""
     wrappers = sum(wrapper.time < first for wrapper in recording.wrappers)
@@ -292,9 +283,8 @@ def _counts_on(recording: Recording, load: Load, first: float) -> bool:
     for event in recording.events(LoopNumbers):
         if event.wrappers == wrappers and event.at is not None:
             for name, value in event.values.items():
-                counts.setdefault((event.at.function, name), []).append(
-                    value if value is not None else math.nan
-                )
+                row = counts.setdefault((event.at.function, name), [])
+                row.append(math.nan if value is None else value)
     begun = {row[0] for row in counts.values() if len(row) > 1 and all(a < b for a, b in pairwise(row))}
     return any(number > 1 and not begun.isdisjoint((number, number + 1)) for number in load.numbers.values())
 

@@ -114,9 +114,8 @@ class CollectiveMismatch(HangCheck):
 
     @reports(MessageCircle)
     def _message_circle(self, cause: MessageCircle) -> Finding:
-        chain = ", ".join(
-            f"rank {rank} for rank {peer}" for rank, peer in list(cause.peers.items())[:_MOST_RANKS]
-        )
+        pairs = list(cause.peers.items())[:_MOST_RANKS]
+        chain = ", ".join(f"rank {rank} for rank {peer}" for rank, peer in pairs)
         return self.fail(
             f"{who(cause.culprits)} wait for each other in {cause.what}: {chain}",
             why="Each of them waits for a message that its peer sends only after it has received one itself.",
@@ -257,9 +256,7 @@ def _aborted_by_gloo(trace: Trace) -> tuple[RankTrace, re.Match[str]] | None:
     first = trace.first_to_break()
     if first is None or first.killed_by is None or not first.is_victim or trace.timed_out:
         return None
-    messages = (re.search(SIZES, line) for line in first.output)
-    match = next(filter(None, messages), None)
-    return (first, match) if match else None
+    return next(((first, match) for line in first.output if (match := re.search(SIZES, line))), None)
 
 
 def _number(fingerprint: str) -> str:

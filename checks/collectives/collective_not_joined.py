@@ -152,12 +152,10 @@ class CollectiveNotJoined(HangCheck):
 
     def _stopped(self, trace: Trace, stopped: list[RankTrace]) -> Finding:
         """No rank waits for another, and none makes progress."""
-        ranks = tuple(rank.rank for rank in stopped)
-        headline = f"{who(ranks)} of the training run did not end within {trace.seconds:.0f} s"
+        ranks, time = tuple(rank.rank for rank in stopped), f"{trace.seconds:.0f} s"
+        headline = f"{who(ranks)} of the training run did not end within {time}"
         if not _joined(trace):
-            headline = (
-                f"no rank had joined a process group when the run was stopped after {trace.seconds:.0f} s"
-            )
+            headline = f"no rank had joined a process group when the run was stopped after {time}"
         return self.fail(
             headline,
             why="The processes made no progress: they wait for a lock, an answer or a file, or in init_process_group "
@@ -170,9 +168,7 @@ class CollectiveNotJoined(HangCheck):
         )
 
     def _live_group_hangs(self, group: GroupRecord, stopped: list[RankRecord]) -> Finding:
-        late = late_ranks(
-            {rank.rank: rank.stack for rank in stopped}, {rank.rank: rank.steps for rank in stopped}
-        )
+        late = late_ranks({it.rank: it.stack for it in stopped}, {it.rank: it.steps for it in stopped})
         step, ranks = _waited_for(stopped, late), tuple(rank.rank for rank in stopped)
         states = [*(Evidence(_place(rank), (rank.rank,)) for rank in stopped), _merged_stacks(stopped)]
         if group.stack_note:
@@ -221,5 +217,4 @@ def _place(rank: RankRecord) -> str:
 
 
 def _where(stopped: Sequence[RankRecord | RankTrace], late: tuple[int, ...]) -> Where | None:
-    stack = next((rank.stack for rank in stopped if rank.rank in late and rank.stack), ())
-    return where_in(stack)
+    return where_in(next((rank.stack for rank in stopped if rank.rank in late and rank.stack), ()))

@@ -163,8 +163,7 @@ class LocalDecision(HangCheck):
 
     def _skipped(self, cause: Cause, skipped: str, others_did: str) -> Finding:
         others = f"and {others_wait(cause)}" if cause.waits_in else f"which {who(cause.waiting)} {others_did}"
-        headline = f"{who(cause.culprits)} {skipped}, {others}"
-        return self.fail(headline)
+        return self.fail(f"{who(cause.culprits)} {skipped}, {others}")
 
 
 def _fields(way_out: LocalExit) -> dict[str, Any]:

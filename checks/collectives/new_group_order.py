@@ -47,9 +47,7 @@ class NewGroupOrder(HangCheck):
         recordings = trace.recordings()
         row = first_difference({rank: groups_made(recording) for rank, recording in recordings.items()})
         if row and all(row.values()):
-            finding = self._groups_out_of_order(
-                out_of_order({rank: event for rank, event in row.items() if event})
-            )
+            finding = self._groups_out_of_order(out_of_order({rank: it for rank, it in row.items() if it}))
             return [finding if trace.broken else replace(finding, level=Level.WARN)]
         trace.require_end()
         if row:
@@ -99,12 +97,11 @@ class NewGroupOrder(HangCheck):
     @reports(GroupsDisagree)
     def _groups_disagree(self, cause: GroupsDisagree) -> Finding:
         (members, most), (other, fewer), *_ = cause.known
-        memberships = tuple(
-            Evidence(f"group {cause.group} is of {who(group)}", ranks) for group, ranks in cause.known
-        )
         return self.fail(
             f"group {cause.group} is of {who(members)} on {who(most)}, and of {who(other)} on {who(fewer)}",
-            evidence=memberships,
+            evidence=tuple(
+                Evidence(f"group {cause.group} is of {who(it)}", ranks) for it, ranks in cause.known
+            ),
         )
 
 

@@ -66,13 +66,10 @@ class PeerLost(Check):
         if ended and (others := survivors - {ended.rank}):
             return [self._ended(ended, others, errors)]
         lost = ranks_phrase(named) if named else f"the peer at {address}" if address else "a peer"
-        survivors_phrase = ranks_phrase(survivors) if survivors else "survivors"
-        return [
-            self.fail(
-                f"the connection to {lost} was lost; the output contains {survivors_phrase} only",
-                **log_fields(*errors[:_MOST_SOURCES], role=Role.MESSENGER, ranks=named),
-            )
-        ]
+        return self.fail(
+            f"the connection to {lost} was lost; the output contains {ranks_phrase(survivors, 'survivors')} only",
+            **log_fields(*errors[:_MOST_SOURCES], role=Role.MESSENGER, ranks=named),
+        )
 
     def _ended(self, ended: Ended, survivors: set[int], errors: list[Line | Raised]) -> Finding:
         sources = (ended, *errors[: _MOST_SOURCES - 1])
@@ -109,9 +106,7 @@ def _ended_without_exception(log: Log) -> Ended | None:
 
 
 def _errors_of_survivors(log: Log) -> list[Line | Raised]:
-    raised = [
-        error for error in log.fatal if says(error.text, Says.PEER_GONE) and not is_of_another_service(error)
-    ]
+    raised = [it for it in log.fatal if says(it.text, Says.PEER_GONE) and not is_of_another_service(it)]
     return list(raised or (line for line in log.find(pattern(Says.PEER_GONE)) if not log.went_on_after(line)))
 
 

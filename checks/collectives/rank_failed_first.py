@@ -212,19 +212,16 @@ class RankFailedFirst(HangCheck):
         ranks = ranks_of(log, root)
         raised_again = "" if root is first else f", and was raised again as {first.kind}"
         handled = root.cause if root is first and not root.explicit else None
-        while_handling = (
-            f". It was raised while {quote(shorten(handled.text))} was handled" if handled else ""
-        )
+        during = f". It was raised while {quote(shorten(handled.text))} was handled" if handled else ""
         details = log_fields(root, role=Role.EXCEPTION, ranks=ranks)
-        details["where"] = (
-            details["where"] or first.where
-        )  # an exception raised again may have passed the script
+        # An exception raised again may have passed the script.
+        details["where"] = details["where"] or first.where
         return self.fail(
             f"{ranks_phrase(ranks, 'a process')} failed with {root.kind}"
             + (f" {quote(shorten(_most_specific_line(root.message)))}" if root.message else ""),
             why=f"It is the first exception that ended a {'thread' if first.in_thread else 'process'} and is not about "
             "a peer or a launcher"
-            f"{raised_again}{while_handling}. {_order(log, first)}",
+            f"{raised_again}{during}. {_order(log, first)}",
             fix=remedy(root.message)
             or "fix the exception at this line; the tracebacks of the other ranks are consequences",
             **details,
@@ -303,9 +300,7 @@ def _order(log: Log, first: Raised) -> str:
     if first.in_thread:
         return "Its process went on without that thread, and may wait for what it was to do; the others wait for it."
     elsewhere = (raised for raised in own_causes(log) if raised.line.file != first.line.file)
-    rival = next(
-        (raised for raised in elsewhere if (raised.kind, raised.where) != (first.kind, first.where)), None
-    )
+    rival = next((it for it in elsewhere if (it.kind, it.where) != (first.kind, first.where)), None)
     if rival is None or log.ended:
         return "The errors of other ranks afterwards are consequences."
     rank = "another process" if rival.rank is None else f"rank {rival.rank}"

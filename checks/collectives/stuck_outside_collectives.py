@@ -88,8 +88,7 @@ class StuckOutsideCollectives(HangCheck):
     @reports(Polls)
     def _polls(self, cause: Polls) -> Finding:
         ranks, waiting = cause.culprits, cause.waiting
-        does = verb(ranks, "waits", "wait")
-        waits = f"{does} for {cause.look} to become {str(cause.until).lower()}"
+        waits = f"{verb(ranks, 'waits', 'wait')} for {cause.look} to become {str(cause.until).lower()}"
         if cause.until is None:
             waits = f"{verb(ranks, 'tries', 'try')} {cause.look} again and again"
         return self.fail(
@@ -112,11 +111,8 @@ def _giver(cause: Polls) -> str:
     if cause.made_by is None:
         left = "it may be left from an earlier run" if cause.until is not True else "nobody could see it"
         return f" No rank of this run made {path}: {left}."
-    made = f" Rank {cause.made_by} made {path}{at(cause.made_at)}"
     if cause.until is True:
-        return (
-            f"{made}, and it was removed." if cause.removed else f"{made}, where this rank does not see it."
-        )
-    return (
-        f"{made}, and has not removed it." if not cause.removed else f"{made}, and it was removed too late."
-    )
+        then = "and it was removed" if cause.removed else "where this rank does not see it"
+    else:
+        then = "and it was removed too late" if cause.removed else "and has not removed it"
+    return f" Rank {cause.made_by} made {path}{at(cause.made_at)}, {then}."

@@ -135,11 +135,7 @@ def _in_steps(group: Mapping[int, Recording], looked_at: dict[str, None]) -> Ite
             if not all(_are_alike(draws) for _, draws in steps):
                 continue
             row, draws = steps[0]
-            at = next(
-                draws.at
-                for draws in row[ranks[0]].draws
-                if draws.inside == inside and stream in draws.streams
-            )
+            at = next(it.at for it in row[ranks[0]].draws if it.inside == inside and stream in it.streams)
             place = "in the forward" if inside else "outside its forward"
             first = draws[ranks[0]][0]
             yield _Alike(
@@ -158,9 +154,7 @@ def _draws(step: TrainingStep, stream: str, *, inside: bool) -> list[Draws]:
     if inside and any(forward.random for forward in step.forwards):
         return []
     batch = min((forward.batch for forward in step.forwards if forward.batch), default=1)
-    drawn = (
-        draws.streams[stream] for draws in step.draws if draws.inside == inside and stream in draws.streams
-    )
+    drawn = (it.streams[stream] for it in step.draws if it.inside == inside and stream in it.streams)
     return [draws for draws in drawn if draws.numbers >= min(max(batch, 2), _MOST)]
 
 

@@ -46,9 +46,7 @@ class SamplerWrongRank(Check):
                 **raised_by(trace, raised, ranks=raised),
             )
             return
-        rounds = [
-            shared for shared in training_rounds(trace.training_of_several()) if _claims_to_divide(shared)
-        ]
+        rounds = [it for it in training_rounds(trace.training_of_several()) if _claims_to_divide(it)]
         self.require(rounds, "no sampler that divides samples among ranks trains")
         first = rounds[0]
         name = next(iter(first.samplers.values())).name

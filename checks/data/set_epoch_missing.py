@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from ddpdoctor.check import REINSTALL_TORCH, Check, Finding, Judgement, Passed, Skipped, Where
+from ddpdoctor.check import REINSTALL_TORCH, Check, Finding, Judgement, Passed, Where
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.group.group_record import GroupRecord
 from ddpdoctor.program.program import Program
@@ -78,9 +78,7 @@ class SetEpochMissing(Check):
         return Passed("DistributedSampler shuffles anew after set_epoch, and repeats its order without it")
 
     def examine_run(self, trace: Trace) -> Judgement:
-        loops = [
-            (rank, loop) for rank, loop in on_each_rank(trace.training(), _loops) if len(loop.passes) > 1
-        ]
+        loops = [it for it in on_each_rank(trace.training(), _loops) if len(it[1].passes) > 1]
         shuffled = [(rank, loop) for rank, loop in loops if loop.shuffles]
         kept = grouped(on_each_rank(trace.training(), _kept), lambda pair: pair[1].at)
         repeating = grouped((pair for pair in shuffled if pair[1].repeats), lambda pair: pair[1].at)
@@ -88,13 +86,8 @@ class SetEpochMissing(Check):
         findings = [*map(self._kept, kept), *map(self._repeats, repeating), *map(self._begins_late, late)]
         if findings:
             return findings
-        if not shuffled:
-            none = (
-                "the samplers that train do not shuffle"
-                if loops
-                else "no DataLoader has a second training pass"
-            )
-            return Skipped(none)
+        self.require(loops, "no DataLoader has a second training pass")
+        self.require(shuffled, "the samplers that train do not shuffle")
         first = shuffled[0][1]
         return Passed(
             f"each of {len(first.passes)} training passes over {first.loader.dataset} has a different order"

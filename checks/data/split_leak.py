@@ -36,9 +36,7 @@ class SplitLeak(Check):
     def examine_run(self, trace: Trace) -> Findings:
         recordings = trace.training_of_several()
         self.require(any(it.wrappers for it in recordings.values()), "the ranks do not train one model")
-        splits = [
-            row for row in _splits(recordings) if any(part.trained and part.held for part in row.values())
-        ]
+        splits = [row for row in _splits(recordings) if any(it.trained and it.held for it in row.values())]
         self.require(splits, "no dataset was split to train on a part of it")
         leaking = {next(iter(row.values())).split.at: row for row in reversed(splits) if _leaks(row)}
         held = max(len(part.held) for part in splits[0].values())

@@ -43,24 +43,21 @@ class StreamNotSharded(Check):
     def examine_run(self, trace: Trace) -> Findings:
         rounds = [shared for shared in training_rounds(trace.training_of_several()) if shared.loader.streams]
         self.require(rounds, "no rank trains on an IterableDataset")
-        if repeated := by_loader(rounds, _is_repeated):
-            for shared, _ in repeated:
-                batches_seen = min(len(pass_.content) for pass_ in shared.passes.values())
-                common, first = _common(shared)
-                what = plural(batches_seen, "batch") if shared.same_batches else "samples"
-                ranks = ranks_phrase(shared.ranks)
-                is_part = not shared.same_batches and len(common) < first
-                yield self.fail(
-                    f"{ranks} get {len(common)} of their first {first} samples in common from the stream "
-                    f"{shared.loader.dataset}"
-                    if is_part
-                    else f"{ranks} get the same first {what} from the stream {shared.loader.dataset}",
-                    **shared.fields(shared.loaders, lambda loader: plural(loader.workers, "worker")),
-                )
-            return
+        for shared, _ in by_loader(rounds, _is_repeated):
+            batches_seen = min(len(pass_.content) for pass_ in shared.passes.values())
+            common, first = _common(shared)
+            what = plural(batches_seen, "batch") if shared.same_batches else "samples"
+            ranks = ranks_phrase(shared.ranks)
+            is_part = not shared.same_batches and len(common) < first
+            yield self.fail(
+                f"{ranks} get {len(common)} of their first {first} samples in common from the stream "
+                f"{shared.loader.dataset}"
+                if is_part
+                else f"{ranks} get the same first {what} from the stream {shared.loader.dataset}",
+                **shared.fields(shared.loaders, lambda loader: plural(loader.workers, "worker")),
+            )
         if not all(pass_.content or pass_.workers for pass_ in rounds[0].passes.values()):
             yield Skipped("the samples of the stream were not recorded")
-            return
         yield Passed(f"{ranks_phrase(rounds[0].ranks)} get different batches from {rounds[0].loader.dataset}")
 
 

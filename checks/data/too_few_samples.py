@@ -1,6 +1,4 @@
-from collections.abc import Iterator
-
-from ddpdoctor.check import Check, Finding, Judgement, Passed
+from ddpdoctor.check import Check, Finding, Findings, Passed
 from ddpdoctor.text import plural, ranks_phrase
 from ddpdoctor.trace import Trace
 from ddpdoctor.trace.loading import SharedPass, by_loader, training_rounds
@@ -34,13 +32,8 @@ class TooFewSamples(Check):
     title = "the dataset has samples and a batch for every rank"
     explained_by = ("DD105", "DD106", "DD227")
 
-    def examine_run(self, trace: Trace) -> Judgement:
+    def examine_run(self, trace: Trace) -> Findings:
         rounds = self.require(list(training_rounds(trace.recordings())), "no DataLoader was used to train")
-        return list(self._findings(rounds)) or Passed(
-            f"{ranks_phrase(rounds[0].ranks)} have batches to train on"
-        )
-
-    def _findings(self, rounds: list[SharedPass]) -> Iterator[Finding]:
         for shared, _ in by_loader(rounds, _is_empty):
             yield self._empty(shared)
         for shared, samples in by_loader(rounds, _fewer_than_ranks):
@@ -49,6 +42,7 @@ class TooFewSamples(Check):
                 f"{shared.loader.dataset} has {plural(samples, 'sample')} for {members}",
                 **shared.fields(shared.samplers, lambda it: f"{it.name}, total_size {it.total}"),
             )
+        yield Passed(f"{ranks_phrase(rounds[0].ranks)} have batches to train on")
 
     def _empty(self, shared: SharedPass) -> Finding:
         loader = shared.loader

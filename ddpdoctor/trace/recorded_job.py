@@ -15,11 +15,10 @@ from ddpdoctor.model import Confidence, Finding, Judgement, Where
 from ddpdoctor.program.polls import poll_of
 from ddpdoctor.recorder.events.process import GroupEvent
 from ddpdoctor.text import by_state, shorten
-from ddpdoctor.trace import Trace
+from ddpdoctor.trace import Trace, loop_exits
 from ddpdoctor.trace.data import TrainingStep
 from ddpdoctor.trace.instances import by_value
 from ddpdoctor.trace.joint_training import first_difference, groups_made, made_alone, out_of_order
-from ddpdoctor.trace import loop_exits
 from ddpdoctor.trace.recorded_states import awaited_path, ends_its_work, rank_states
 from ddpdoctor.trace.recording import Recording
 from ddpdoctor.trace.sequence import Row, SequencePoint, called_alone, differ, divergence, mismatch
