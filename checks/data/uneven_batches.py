@@ -71,24 +71,20 @@ class UnevenBatches(HangCheck):
             return Skipped("needs at least two ranks")
         short = {rank: value["ran"] for rank, value in values.items() if value["ran"] != batches[rank]}
         different = [rank for rank, value in values.items() if value["difference"]]
-        if short or different:
-            if short:
-                rank, ran = next(iter(short.items()))
-                headline = f"rank {rank} ran {ran} of its {batches[rank]} batches under Join"
-            else:
-                headline = (
-                    f"the weights of {ranks_phrase(different)} differ from rank 0's after training under Join"
-                )
-            return self.fail(
-                headline,
-                why="Join lets ranks that have run out of batches take part in the collectives of the others, "
-                "and then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
-                fix="sampler = DistributedSampler(dataset, drop_last=True)    # as many batches on every rank",
-                ranks=tuple(short or different),
-                evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
-            )
-        return Passed(
-            f"Join carries ranks with {max(batches.values())} and {min(batches.values())} batches to the end"
+        if not (short or different):
+            carried = f"{max(batches.values())} and {min(batches.values())} batches"
+            return Passed(f"Join carries ranks with {carried} to the end")
+        headline = f"the weights of {ranks_phrase(different)} differ from rank 0's after training under Join"
+        if short:
+            rank, ran = next(iter(short.items()))
+            headline = f"rank {rank} ran {ran} of its {batches[rank]} batches under Join"
+        return self.fail(
+            headline,
+            why="Join lets ranks that have run out of batches take part in the collectives of the others, "
+            "and then sends them the final weights. Here it did not, so uneven shards cannot be trained on.",
+            fix="sampler = DistributedSampler(dataset, drop_last=True)    # as many batches on every rank",
+            ranks=tuple(short or different),
+            evidence=by_state(batches, lambda count: f"{count} batches in its shard"),
         )
 
     def examine_run(self, trace: Trace) -> Judgement:

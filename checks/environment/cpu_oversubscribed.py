@@ -51,10 +51,8 @@ class CpuOversubscribed(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        cpus = max(
-            (event.cpus or 0 for recording in recordings.values() for event in recording.events(Threads)),
-            default=0,
-        )
+        known = [it.cpus or 0 for recording in recordings.values() for it in recording.events(Threads)]
+        cpus = max(known, default=0)
         if not cpus or len({recording.host for recording in recordings.values()}) > 1:
             return Skipped("the CPUs of the ranks' host are not known")
         used = {rank: (_torch_threads(it), _workers(it)) for rank, it in recordings.items()}

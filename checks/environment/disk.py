@@ -108,11 +108,8 @@ class DiskUnusable(Check):
         return report(f"checkpoint folder {quote(folder)} {problem}", about=Kind.PATH.of(folder), **details)
 
     def examine_run(self, trace: Trace) -> Judgement:
-        raised = {
-            rank: error
-            for rank, error in raised_as(trace, *self.raises).items()
-            if _is_of_write(trace, rank, error)
-        }
+        errors = raised_as(trace, *self.raises)
+        raised = {rank: error for rank, error in errors.items() if _is_of_write(trace, rank, error)}
         if raised:
             message = next(iter(raised.values())).message
             texts = _TEXTS_FULL if re.search(_FULL, message) else _texts_unwritable(message)

@@ -118,9 +118,8 @@ class HarmfulVariable(Check):
         for name, value in sorted(environ.items()):
             meant = misspelling_of(name)
             if meant:
-                instead = f"{meant} were " + (
-                    show_value(meant, environ[meant]) if meant in environ else "not set"
-                )
+                current = show_value(meant, environ[meant]) if meant in environ else "not set"
+                instead = f"{meant} were {current}"
                 yield self.warn(
                     f"unknown variable {name} is set; did you mean {meant}?",
                     why=f"A misspelt variable has no effect and causes no message: the job runs as if {instead}.",

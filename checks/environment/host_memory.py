@@ -77,7 +77,6 @@ class HostMemory(Check):
         nproc = host.launch.nproc
         free = _free(host)
         if free < LAUNCHER + TRAINING * nproc:
-            nproc = host.launch.nproc
             starts = free >= LAUNCHER + IN_GROUP * nproc
             needed = LAUNCHER + (TRAINING if starts else IN_GROUP) * nproc
             report = self.warn if starts else self.fail

@@ -63,14 +63,12 @@ class HostnameLoopback(Check):
 
     def examine_host(self, host: Host) -> Judgement:
         addresses = host.system.resolve(host.hostname)
+        report = self.warn if _named_interface(host) else self.fail
         if not addresses or host.hostname.isdigit():
             problem = "is read as an IPv4 address" if host.hostname.isdigit() else "does not resolve"
-            report = (
-                self.info if host.launch.nnodes == 1 else self.warn if _named_interface(host) else self.fail
-            )
+            report = self.info if host.launch.nnodes == 1 else report
             return report(f"hostname {quote(host.hostname)} {problem}", evidence=_interfaces(host))
         if host.launch.nnodes > 1 and all(_is_loopback(address) for address in addresses):
-            report = self.warn if _named_interface(host) else self.fail
             return report(
                 f"hostname {quote(host.hostname)} resolves to {', '.join(addresses)} only, a loopback address",
                 evidence=_interfaces(host),

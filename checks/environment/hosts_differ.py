@@ -48,22 +48,18 @@ class HostsDiffer(Check):
         for path, by_host in _differing({node.host: node.files for node in nodes}):
             if _ABSENT in by_host.values():
                 continue  # a path of one host, or a host on which it is found in another way
-            yield self.warn(
-                f"{quote(path)} differs between hosts: {_groups(by_host)}", about=Kind.PATH.of(path)
-            )
+            yield self.warn(_differs(quote(path), by_host), about=Kind.PATH.of(path))
 
     def _variables(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
         for name, by_host in _differing({node.host: node.variables for node in nodes}):
             if not any(part in name for part in _OF_ONE_HOST):
-                yield self.warn(
-                    f"{name} differs between hosts: {_groups(by_host)}", about=Kind.VARIABLE.of(name)
-                )
+                yield self.warn(_differs(name, by_host), about=Kind.VARIABLE.of(name))
 
     def _gpus(self, nodes: tuple[NodeFacts, ...]) -> Iterator[Finding]:
         counts = {node.host: node.gpus for node in nodes}
         if len({*counts.values()}) > 1:
             yield self.warn(
-                f"the number of visible GPUs differs between hosts: {_groups(counts)}",
+                _differs("the number of visible GPUs", counts),
                 why="torchrun starts --nproc-per-node ranks on each host; where a GPU is missing, or hidden by "
                 "CUDA_VISIBLE_DEVICES, two ranks share one or a rank has none.",
                 fix="nvidia-smi -L; echo $CUDA_VISIBLE_DEVICES     # on every host",
@@ -73,7 +69,7 @@ class HostsDiffer(Check):
         counts = {node.host: node.numa_nodes for node in nodes}
         if len({*counts.values()} - {0}) > 1:
             yield self.info(
-                f"the number of NUMA nodes differs between hosts: {_groups(counts)}",
+                _differs("the number of NUMA nodes", counts),
                 why="The hosts are of different kinds, or their BIOS or virtual machine settings differ (NPS, "
                 "sub-NUMA clustering). Ranks may then be placed farther from their GPUs and slow down every step.",
                 fix="lscpu | grep NUMA; nvidia-smi topo -m     # on every host",
@@ -88,12 +84,13 @@ def _differing(values: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, d
             yield name, by_host
 
 
-def _groups(by_host: Mapping[str, str | int]) -> str:
-    """``0 on node0, node2; 1 on node1``."""
+def _differs(what: str, by_host: Mapping[str, str | int]) -> str:
+    """``MASTER_PORT differs between hosts: '29500' on node0, node2; not set on node1``."""
     hosts: dict[str | int, list[str]] = {}
     for host, value in by_host.items():
         hosts.setdefault(value, []).append(host)
-    return "; ".join(f"{_shown(value)} on {listing(on)}" for value, on in hosts.items())
+    groups = "; ".join(f"{_shown(value)} on {listing(on)}" for value, on in hosts.items())
+    return f"{what} differs between hosts: {groups}"
 
 
 def _shown(value: str | int) -> str:

@@ -124,9 +124,7 @@ class SharedPathRace(Check):
         """The files that one line writes; a rank that found one there would have written it, had it come earlier."""
         (first, events), *others = paths.items()
         event = next(iter(events.values()))
-        ranks = sorted(
-            {rank for path, writers in paths.items() for rank in (*writers, *asking.get(path, ()))}
-        )
+        ranks = sorted({rank for path, of in paths.items() for rank in (*of, *asking.get(path, ()))})
         more = f" and {plural(len(others), 'more path')}" if others else ""
         adds = event.action == "write" and not any(it.emptied for of in paths.values() for it in of.values())
         results = all(is_of_training(recordings, path) for path in paths)
@@ -298,9 +296,7 @@ def _held(recording: Recording, write: FileEvent | PathAsked) -> set[str]:
     last joined a collective: no two ranks do while one of them holds their lock."""
     since = max((call.time for call in recording.collectives if call.time < write.time), default=0.0)
     taken = [event for event in recording.files if since <= event.time < write.time]
-    removed = {
-        event.path for event in recording.files if event.action == "remove" and event.time > write.time
-    }
+    removed = {it.path for it in recording.files if it.action == "remove" and it.time > write.time}
     folders = {event.path for event in taken if event.action == "mkdir"} & removed
     return folders | {event.action for event in taken if event.action == "lock"}
 
@@ -309,7 +305,5 @@ def _take_turns(order: HappensBefore, events: Mapping[int, FileEvent | PathAsked
     """Whether what each rank but the first did had to wait for the first, whenever the ranks came."""
     first = min(events, key=lambda rank: events[rank].time)
     return all(
-        order.is_forced(first, events[first].time, rank, events[rank].time)
-        for rank in events
-        if rank != first
+        order.is_forced(first, events[first].time, it, events[it].time) for it in events if it != first
     )

@@ -9,9 +9,7 @@ from ddpdoctor.text import age, plural, quote, quote_command
 
 RUN = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT")
 """What tells runs apart; the id alone is "none" in every run without a rendezvous backend."""
-REAPERS = frozenset(
-    {"systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "launchd"}
-)
+REAPERS = ("systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan", "launchd")
 """Programs that adopt the children of processes that ended."""
 
 

@@ -52,26 +52,22 @@ class VersionsDiffer(Check):
         """What is installed on the hosts of a group whose ranks could not tell."""
         versions: dict[int, Mapping[str, str | None]] = {rank: n.versions for n in nodes for rank in n.ranks}
         names = [name for name in DECISIVE if len({known.get(name) for known in versions.values()}) > 1]
-        return (
-            self._differ(names, versions, {rank: n.host for n in nodes for rank in n.ranks})
-            if names
-            else None
-        )
+        if not names:
+            return None
+        return self._differ(names, versions, {rank: n.host for n in nodes for rank in n.ranks})
 
     def _differ(
         self, names: list[str], versions: Mapping[int, Mapping[str, str | None]], hosts: Mapping[int, str]
     ) -> Finding:
         report = self.fail if any(name in DECISIVE for name in names) else self.warn
-        ranks_by_version = by_value({rank: known[names[0]] for rank, known in versions.items()})
+        by_version = by_value({rank: known[names[0]] for rank, known in versions.items()})
         states = {rank: f"{hosts[rank]}: {_listed(known)}" for rank, known in versions.items()}
+        shown = (f"{version or 'none'} on {ranks_phrase(ranks)}" for version, ranks in by_version.items())
         return report(
-            f"{names[0]} differs between ranks: "
-            + ", ".join(
-                f"{version or 'none'} on {ranks_phrase(ranks)}" for version, ranks in ranks_by_version.items()
-            ),
+            f"{names[0]} differs between ranks: {', '.join(shown)}",
             fix="install the same versions on every host, from one image or one constraints file: "
             f"pip install torch=={(versions[0]['torch'] or '').partition('+')[0]}",
-            ranks=tuple(rank for ranks in list(ranks_by_version.values())[1:] for rank in ranks),
+            ranks=tuple(rank for ranks in list(by_version.values())[1:] for rank in ranks),
             evidence=states,
         )
 

@@ -64,9 +64,7 @@ class PaddedEvaluation(Check):
     )
 
     def examine_run(self, trace: Trace) -> Findings:
-        rounds = [
-            shared for shared in evaluation_rounds(trace.training_of_several()) if shared.loader.samples
-        ]
+        rounds = [it for it in evaluation_rounds(trace.training_of_several()) if it.loader.samples]
         self.require(rounds, "ranks do not evaluate over a DataLoader together")
         for of_loader in grouped(rounds, lambda shared: shared.about):
             seen = [(shared, found) for shared in of_loader for found in _summed(shared)]

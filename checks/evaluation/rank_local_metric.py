@@ -172,9 +172,7 @@ def _evaluations_by_hand(recordings: Mapping[int, Recording]) -> Iterator[Evalua
     common = set.intersection(*(set(by_number) for by_number in forwards.values()))
     for number in sorted(common):
         inputs = [{forward.input for forward in by_number[number]} for by_number in forwards.values()]
-        if all(None not in digests for digests in inputs) and not any(
-            a & b for a, b in combinations(inputs, 2)
-        ):
+        if all(None not in it for it in inputs) and not any(a & b for a, b in combinations(inputs, 2)):
             windows = {
                 rank: (forwards[rank][number][0].time, _next_step(recording, number))
                 for rank, recording in recordings.items()
@@ -227,9 +225,8 @@ def _is_left_in_files(evaluation: Evaluation) -> bool:
         begin, end = evaluation.windows[rank]
         files[rank] = {save.path for save in recording.saves if begin <= save.begin < end and save.path}
         if evaluation.by_hand:
-            files[rank] |= {
-                file.path for file in recording.files if file.action == "write" and begin <= file.time < end
-            }
+            written = (it for it in recording.files if it.action == "write" and begin <= it.time < end)
+            files[rank] |= {it.path for it in written}
     counts = Counter(path for written in files.values() for path in written)
     return all(any(counts[path] == 1 for path in written) for written in files.values())
 
@@ -273,11 +270,8 @@ def _scheduled(evaluation: Evaluation, recording: Recording, begin: float, end: 
         if begin <= call.time < end and call.metric is not None:
             result, name = evaluation.results.given_at(call.at)
             if evaluation.is_used(result):
-                one_rank, several = (
-                    f"steps {call.name} by its own metric",
-                    f"step {call.name} by their own metrics",
-                )
-                return Use(one_rank, several, call.at, f"metric {call.metric:.6g}", name, _confidence(result))
+                does, do = f"steps {call.name} by its own metric", f"step {call.name} by their own metrics"
+                return Use(does, do, call.at, f"metric {call.metric:.6g}", name, _confidence(result))
     return None
 
 

@@ -162,9 +162,8 @@ def _ranks_beside(log: Log, reason: Reason) -> list[int]:
     listed = {int(pid): float(held) * _UNITS[unit] for pid, held, unit in _HOLDS.findall(reason.match.string)}
     rank = reason.sources[0].rank
     itself = {end.pid for end in log.ended if end.rank == rank and rank is not None} & listed.keys()
-    if (
-        listed and "this process has" not in reason.match.string
-    ):  # in a container torch does not know its own number
+    if listed and "this process has" not in reason.match.string:
+        # In a container torch does not know its own number.
         itself = itself or {max(listed, key=lambda pid: listed[pid])}
     listed = {pid: held for pid, held in listed.items() if pid not in itself}
     known = {*log.stopped, *(end.pid for end in log.ended if end.pid)}

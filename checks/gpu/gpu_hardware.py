@@ -81,9 +81,7 @@ class GpuHardware(Check):
         return findings or Passed(f"{plural(len(used), 'GPU')} without errors")
 
     def examine_log(self, log: Log) -> Judgement:
-        return [
-            self._in_output(bus, reason) for bus, reason in log.each(_BUS, _DEFECT).items()
-        ] or NOT_IN_OUTPUT
+        return [self._in_output(*it) for it in log.each(_BUS, _DEFECT).items()] or NOT_IN_OUTPUT
 
     def _in_output(self, bus: str, reason: Reason) -> Finding:
         details = log_fields(reason, role=Role.SYSTEM)

@@ -60,19 +60,15 @@ class MoreRanksThanGpus(Check):
         by_rank = places(trace)
         for ranks in shared(by_rank):
             first = by_rank[ranks[0]]
-            if first.device.visible < ranks_of_host(by_rank, first.host):
-                device = by_rank[ranks[0]].device
+            device, visible = first.device, plural(first.device.visible, "visible GPU")
+            if device.visible < ranks_of_host(by_rank, first.host):
                 return self.fail(
-                    f"{ranks_phrase(ranks)} share GPU {by_rank[ranks[0]].gpu[1]}: {plural(len(by_rank), 'rank')} on "
-                    f"{plural(device.visible, 'visible GPU')}",
+                    f"{ranks_phrase(ranks)} share GPU {first.gpu[1]}: {plural(len(by_rank), 'rank')} on {visible}",
                     where=device.at,
-                    evidence=(
-                        Evidence(f"cuda:{device.index}, of {plural(device.visible, 'visible GPU')}", ranks),
-                    ),
+                    evidence=(Evidence(f"cuda:{device.index}, of {visible}", ranks),),
                 )
-        return Passed(
-            f"{plural(len(by_rank), 'rank')} on {plural(len({place.gpu for place in by_rank.values()}), 'GPU')}"
-        )
+        gpus = {place.gpu for place in by_rank.values()}
+        return Passed(f"{plural(len(by_rank), 'rank')} on {plural(len(gpus), 'GPU')}")
 
     def examine_log(self, log: Log) -> Judgement:
         reason = log.reason(_DUPLICATE)

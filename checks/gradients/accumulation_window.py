@@ -134,9 +134,8 @@ def _left_over(recording: Recording, by: int | None) -> Pass | None:
     if by is None or backward is None or update is None or not even:
         return None
     passes = (pass_ for pass_ in recording.training_passes if pass_.ended == "shortened" and pass_.batches)
-    return next(
-        (it for it in passes if (it.batches or 0) % by and _divides_alike(it.at, backward, update)), None
-    )
+    alike = (it for it in passes if (it.batches or 0) % by and _divides_alike(it.at, backward, update))
+    return next(alike, None)
 
 
 def _divides_alike(at: Where | None, backward: Where, update: Where) -> bool:
@@ -186,15 +185,12 @@ def _is_constant(divisor: ast.expr, loop: ast.For) -> bool:
     if isinstance(divisor, ast.Constant):
         return True
     name = getattr(divisor, "id", "")
-    stored = [
-        getattr(part, "id", "") for part in ast.walk(loop) if isinstance(getattr(part, "ctx", 0), ast.Store)
-    ]
+    stored = [getattr(it, "id", "") for it in ast.walk(loop) if isinstance(getattr(it, "ctx", 0), ast.Store)]
     values = [
         part.value
         for part in ast.walk(loop)
         if isinstance(part, ast.Assign) and [getattr(target, "id", "") for target in part.targets] == [name]
     ]
     of_loop = len(values) < stored.count(name) or any(getattr(value, "id", "") in stored for value in values)
-    return not of_loop and all(
-        isinstance(it, ast.Constant | ast.Name | ast.Attribute) for it in (divisor, *values)
-    )
+    kept = all(isinstance(it, ast.Constant | ast.Name | ast.Attribute) for it in (divisor, *values))
+    return kept and not of_loop

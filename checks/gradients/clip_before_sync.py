@@ -48,9 +48,7 @@ class ClipBeforeSync(Check):
             for row in _side_by_side(update.steps)
         ]
         self.require(rows, "no gradient norm was clipped")
-        early = [
-            (update.index, row) for update, row in rows if _unequal(row) and _averaged_later(update, row)
-        ]
+        early = [(it.index, row) for it, row in rows if _unequal(row) and _averaged_later(it, row)]
         lines = grouped(early, lambda clipping: next(iter(clipping[1].values())).at)
         for clippings in lines:
             # Of the clippings in one line.

@@ -151,9 +151,7 @@ class GradientsNotAveraged(Check):
             f"the communication hook {wrapper.hook} makes gradients {times} the mean of {size} ranks",
             where=wrapper.hooked_at,
             evidence=(
-                *by_state(
-                    multiple.beside(group), lambda it: f"{numbers(it.given)} of {it.key}, given to the hook"
-                ),
+                *multiple.given(group, ", given to the hook"),
                 f"{numbers(multiple.first.got)} after the backward, {times} the mean",
             ),
             about=of_model(wrapper),

@@ -241,9 +241,7 @@ def _missing(wrapper: Wrapper, step: TrainingStep) -> list[str]:
     if wrapper.flags.get("find_unused_parameters") or wrapper.flags.get("static_graph"):
         return []
     through = [forward for forward in step.forwards if _arms(forward, wrapper.index)]
-    gradients = {
-        key: value for taken in step.optimizer_steps for key, value in (taken.gradients or {}).items()
-    }
+    gradients = {key: it for taken in step.optimizer_steps for key, it in (taken.gradients or {}).items()}
     of_wrapper = {key: gradients[key] for key in wrapper.trained if key in gradients}
     if not through or not any(of_wrapper.values()):
         return []

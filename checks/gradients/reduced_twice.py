@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from ddpdoctor.check import Check, Evidence, Finding, Findings, Passed, Where
 from ddpdoctor.recorder.events.training import Collective
-from ddpdoctor.text import by_state, plural
+from ddpdoctor.text import plural
 from ddpdoctor.trace import Recording, Trace, TrainingStep, by_key, on_each_rank
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
 from ddpdoctor.trace.joint_training import group_size
@@ -94,9 +94,7 @@ class ReducedTwice(Check):
             fix="dist.all_reduce(parameter.grad)\nparameter.grad /= dist.get_world_size()",
             where=_line_of_sum(group, multiple.first.step),
             evidence=(
-                *by_state(
-                    multiple.beside(group), lambda it: f"{numbers(it.given)} of {it.key} after the backward"
-                ),
+                *multiple.given(group, " after the backward"),
                 Evidence(f"{numbers(multiple.first.used)} at the update, {size} times the mean", ranks),
             ),
         )

@@ -1,7 +1,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from ddpdoctor.check import Check, Evidence, Findings, NotMeasured, Passed, Where
+from ddpdoctor.check import Check, Evidence, Judgement, NotMeasured, Passed, Where
 from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace
 from ddpdoctor.trace.lines import JobLines
@@ -41,7 +41,7 @@ class StepSkipped(Check):
     explained_by = ("DD204",)
     unreached = (steps_left_out, "some ranks would leave out optimizer.step(), under {test}")
 
-    def examine_run(self, trace: Trace) -> Findings:
+    def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.training_of_several()
         if trace.broken:
             raise NotMeasured(trace.broken)
@@ -49,32 +49,25 @@ class StepSkipped(Check):
             raise NotMeasured("ranks differ by design inside a Join")
         backwards = {rank: len(recording.backwards) for rank, recording in recordings.items()}
         steps = {rank: recording.step_count or len(recording.steps) for rank, recording in recordings.items()}
-        if len(set(steps.values())) > 1 and _equal_work(recordings, backwards):
-            most = max(steps.values())
-            if all(_gets_weights(recordings[rank]) for rank, count in steps.items() if count < most):
-                raise NotMeasured("ranks that skip updates receive the weights from other ranks")
-            most = max(steps.values())
-            late = tuple(rank for rank, count in steps.items() if count < most)
-            fewest = min(steps.values())
-            leader = recordings[next(rank for rank, count in steps.items() if count == most)]
-            where, decided = _decided_at(recordings, late, leader)
-            yield self.fail(
-                f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')}, the other ranks {most}",
-                ranks=late,
-                where=where,
-                evidence=(
-                    *decided,
-                    *by_state(
-                        {
-                            rank: f"{plural(count, 'optimizer step')} in {plural(backwards[rank], 'backward')}"
-                            for rank, count in steps.items()
-                        }
-                    ),
-                ),
-            )
-            return
-        self.require(len(set(steps.values())) <= 1, "ranks ran different numbers of batches")
-        yield Passed(f"every rank took {plural(next(iter(steps.values())), 'training step')}")
+        most, fewest = max(steps.values()), min(steps.values())
+        if most == fewest:
+            return Passed(f"every rank took {plural(most, 'training step')}")
+        self.require(_equal_work(recordings, backwards), "ranks ran different numbers of batches")
+        late = tuple(rank for rank, count in steps.items() if count < most)
+        if all(_gets_weights(recordings[rank]) for rank in late):
+            raise NotMeasured("ranks that skip updates receive the weights from other ranks")
+        leader = recordings[next(rank for rank, count in steps.items() if count == most)]
+        where, decided = _decided_at(recordings, late, leader)
+        states = {
+            rank: f"{plural(count, 'optimizer step')} in {plural(backwards[rank], 'backward')}"
+            for rank, count in steps.items()
+        }
+        return self.fail(
+            f"{ranks_phrase(late)} took {plural(fewest, 'optimizer step')}, the other ranks {most}",
+            ranks=late,
+            where=where,
+            evidence=(*decided, *by_state(states)),
+        )
 
 
 def _gets_weights(recording: Recording) -> bool:

@@ -123,12 +123,9 @@ def _divided_by_all(loss: Uneven) -> str:
             "loss = losses.sum() * dist.get_world_size() / total"
         )
     ignoring = "" if loss.ignored in (None, -100) else f", ignore_index={loss.ignored}"
-    every = loss.ignored is None
-    count = (
-        "torch.tensor(targets.numel(), device=targets.device)"
-        if every
-        else f"(targets != {loss.ignored}).sum()"
-    )
+    count = f"(targets != {loss.ignored}).sum()"
+    if loss.ignored is None:
+        count = "torch.tensor(targets.numel(), device=targets.device)"
     return (
         f'loss = F.{loss.function}(outputs, targets{ignoring}, reduction="sum")    # over this rank\n'
         f"count = {count}\n"

@@ -271,11 +271,9 @@ def _texts(number: int, faults: Sequence[Raised]) -> dict[str, str]:
     if frame is None:
         return texts
     package = Path(package_of(frame.file)).name
-    fix = (
-        f"another version of {package}, or its build for this torch"
-        if package
-        else "the extension that it calls"
-    )
+    fix = "the extension that it calls"
+    if package:
+        fix = f"another version of {package}, or its build for this torch"
     return {**texts, "fix": f"look at the native code below {frame}: {fix}"}
 
 

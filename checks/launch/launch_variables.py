@@ -68,9 +68,7 @@ class LaunchVariables(Check):
     )
 
     def examine_host(self, host: Host) -> Judgement:
-        variables = {
-            name: host.environ[name] for name in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(name)
-        }
+        variables = {it: host.environ[it] for it in (*OF_ONE_RANK, *RENDEZVOUS) if host.environ.get(it)}
         malformed = [self._wrong([text], variables, name) for name, text in _malformed(variables)]
         if malformed:
             return malformed

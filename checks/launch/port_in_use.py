@@ -87,16 +87,14 @@ class PortInUse(Check):
     def _named_by_variable(self, host: Host) -> Judgement:
         """Of a port that the launch does not use, or may not use, at most that a variable names one in vain."""
         launch, system = host.launch, host.system
-        chosen = (
-            "the launch line chooses the port" if launch.by_launch_line else "the launch takes a free port"
-        )
+        why = "the launch line chooses the port" if launch.by_launch_line else "the launch takes a free port"
         named = system.environ.get("MASTER_PORT") == str(launch.master_port)
         owners = system.listeners(launch.master_port) if named else ()
         if not owners:
-            return Skipped(chosen)
+            return Skipped(why)
         return self.info(
             f"port {launch.master_port}, which MASTER_PORT names, is taken by {_name(owners)}",
-            why=f"A launch that reads MASTER_PORT fails with EADDRINUSE. Here {chosen}.",
+            why=f"A launch that reads MASTER_PORT fails with EADDRINUSE. Here {why}.",
             fix="unset MASTER_PORT",
             evidence=[_describe(owner) for owner in owners],
             about=Kind.PORT.of(launch.master_port),
@@ -136,6 +134,5 @@ def _describe(owner: Listener) -> str:
     if owner.process is None:
         return f"{owner.address}:{owner.port} has a listener whose process this user may not see"
     process = owner.process
-    return f"{owner.address}:{owner.port} is held by pid {process.pid} of {process.user}: " + quote_command(
-        process.command
-    )
+    held = f"{owner.address}:{owner.port} is held by pid {process.pid} of {process.user}"
+    return f"{held}: {quote_command(process.command)}"

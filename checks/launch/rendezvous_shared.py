@@ -42,9 +42,7 @@ class RendezvousShared(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings_of_several()
-        again = {
-            rank: events for rank, recording in recordings.items() if (events := _joined_again(recording))
-        }
+        again = {rank: events for rank, it in recordings.items() if (events := _joined_again(it))}
         if again:
             return self._joined_again(again, broke=_lost_each_other(trace, again))
         trace.require_end()

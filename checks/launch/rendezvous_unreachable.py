@@ -110,9 +110,7 @@ class RendezvousUnreachable(Check):
 
     def _never_came(self, ranks: GroupRecord) -> Finding:
         launch, place = ranks.launch, f"{ranks.launch.master_addr} {ranks.launch.master_port}"
-        came = tuple(
-            Evidence(f"{node.host} joined, node {node.node_rank}", node.ranks) for node in ranks.nodes
-        )
+        came = tuple(Evidence(f"{it.host} joined, node {it.node_rank}", it.ranks) for it in ranks.nodes)
         missing = tuple(
             rank for node in ranks.absent for rank in range(node * launch.nproc, (node + 1) * launch.nproc)
         )

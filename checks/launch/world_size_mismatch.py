@@ -57,9 +57,7 @@ class WorldSizeMismatch(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        contradicted = {
-            rank: names for rank, recording in recordings.items() if (names := _contradicted(recording))
-        }
+        contradicted = {rank: names for rank, it in recordings.items() if (names := _contradicted(it))}
         if contradicted:
             # Processes that took the same rank share one record, and other ranks then have none.
             unrecorded = [rank.rank for rank in trace.ranks if rank.recording is None]
@@ -67,12 +65,11 @@ class WorldSizeMismatch(Check):
             rank, names = next(iter(contradicted.items()))
             joining, launched = recordings[rank].joinings[0], recordings[rank].environ[names[0].upper()]
             used = joined_with(joining, names[0])
-            headline = f"{ranks_phrase(ranks)} joined with {names[0]} {used} where the launcher set "
+            taken = ranks_phrase(ranks)
+            headline = f"{taken} joined with {names[0]} {used} where the launcher set "
             headline += f"{names[0].upper()}={launched}"
             if names[0] == "rank" and len(contradicted) > 1:
-                headline = (
-                    f"{ranks_phrase(ranks)} were taken by processes to which the launcher gave others: "
-                )
+                headline = f"{taken} were taken by processes to which the launcher gave others: "
                 headline += f"rank {used} by RANK={launched}"
             return self.fail(
                 headline,

@@ -139,11 +139,7 @@ def _unequal_metric(group: Group, before: float) -> tuple[SchedulerStep, dict[in
         if index >= before:
             break
         for steps in zip(*(step.schedulers for step in row.values()), strict=False):
-            metrics = {
-                rank: called.metric
-                for rank, called in zip(row, steps, strict=True)
-                if called.metric is not None
-            }
+            metrics = {rank: it.metric for rank, it in zip(row, steps, strict=True) if it.metric is not None}
             if len(metrics) == len(row) and _differ_by_more_than_rounding(metrics.values()):
                 unequal = (steps[0], metrics)
     return unequal

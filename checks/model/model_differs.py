@@ -44,9 +44,7 @@ class ModelDiffers(Check):
             (row, {rank: _signature(*wrapper.parameters) for rank, wrapper in row.items()})
             for row in _side_by_side(trace.recordings())
         ]
-        differing = [
-            (row, odd_ranks(of_ranks)) for row, of_ranks in signatures if len(set(of_ranks.values())) > 1
-        ]
+        differing = [(row, odd_ranks(of)) for row, of in signatures if len(set(of.values())) > 1]
         if differing:
             return [self._differ(row, odd) for row, odd in differing]
         if raised:

@@ -58,15 +58,12 @@ class SchedulerSteps(Check):
                 ranks = tuple(rank for rank, counted in counts.items() if scheduler in counted)
                 called = _calls(recordings[ranks[0]], scheduler)[0]
                 alike = ", as many as there are ranks" if times == len(recordings) else ""
+                places = len(counts[ranks[0]][scheduler])
                 yield self.warn(
                     f"{called.name} is stepped {times} times at once{alike}",
                     why=f"Its schedule is over after 1/{times} of the training, unless its length was chosen for that.",
                     where=called.at,
-                    evidence=(
-                        Evidence(
-                            f"so in all of {len(counts[ranks[0]][scheduler])} places between updates", ranks
-                        ),
-                    ),
+                    evidence=(Evidence(f"so in all of {places} places between updates", ranks),),
                     about=Kind.SCHEDULER.of(f"{called.name} {scheduler}"),
                 )
         for it in counted_undivided(recordings) if trace.shortened is None and not trace.broken else ():

@@ -45,9 +45,7 @@ class SyncbatchnormOrder(Check):
     def examine_run(self, trace: Trace) -> Judgement:
         raised = raised_as(trace, *self.raises)
         conversions = on_each_rank(trace.recordings(), lambda recording: recording.events(Conversion))
-        late = [
-            (rank, conversion) for rank, conversion in conversions if conversion.wrapped and conversion.layers
-        ]
+        late = [it for it in conversions if it[1].wrapped and it[1].layers]
         if late:
             return [self._late(of_line, raised) for of_line in by_line(late)]
         if raised:

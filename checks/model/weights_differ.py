@@ -94,10 +94,9 @@ class WeightsDiffer(Check):
         )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        recorded = any(rank.recording for rank in trace.ranks)
-        return (
-            self._examine_recorded(trace) if recorded and not trace.bundled else self._examine_trainer(trace)
-        )
+        if trace.bundled or not any(rank.recording for rank in trace.ranks):
+            return self._examine_trainer(trace)
+        return self._examine_recorded(trace)
 
     def _examine_recorded(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
@@ -177,11 +176,8 @@ class WeightsDiffer(Check):
 
     def _not_sent(self, group: Group, first: ForwardDifference) -> Finding:
         key, row = first.keys[0], first.by_rank
-        updates = {
-            rank: next((it for it in recording.optimizers if key in it.keys), None)
-            for rank, recording in group.items()
-        }
-        owners = {rank: optimizer for rank, optimizer in updates.items() if optimizer}
+        # The first that holds it counts.
+        owners = {rank: it for rank, of in group.items() for it in reversed(of.optimizers) if key in it.keys}
         parameters = plural(len(next(iter(row.values())).digests), "parameter")
         return self.fail(
             f"weights that {ranks_phrase(owners)} alone {verb(owners, 'updates', 'update')} stay different on the "

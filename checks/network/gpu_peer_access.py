@@ -113,9 +113,7 @@ class GpuPeerAccess(Check):
         reason = _why_not(host, len(gpus), bool(pairs))
         self.require(not reason, reason or "")
         closed = {pair: status for pair, status in pairs.items() if status != "OK"}
-        over_pci = sorted(
-            {index for pair in pairs.keys() - closed.keys() - host.gpus.nvlink for index in pair}
-        )
+        over_pci = sorted({it for pair in pairs.keys() - closed.keys() - host.gpus.nvlink for it in pair})
         modes = {index: iommu_mode(host.system, gpus[index].pci_bus_id) for index in over_pci}
         translated = {index: mode for index, mode in modes.items() if mode and mode.startswith("DMA")}
         how = "PCI Express" if over_pci else "NVLink"
@@ -180,9 +178,7 @@ def _is_silent_after_start(log: Log) -> bool:
         return False
     failed = any(log.fatal) or any(end.code for end in log.ended)
     in_table = log.last is not None and bool(re.match(_TABLE_HEAD, log.last.text))
-    return not failed and (
-        log.hung is not None or bool(log.waits) or (in_table and bool(log.find(_CONSUMER)))
-    )
+    return not failed and bool(log.hung or log.waits or (in_table and log.find(_CONSUMER)))
 
 
 def _why_not(host: Host, visible: int, known: bool) -> str | None:

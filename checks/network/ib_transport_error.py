@@ -59,9 +59,8 @@ class IbTransportError(Check):
         self.require(not is_on(nccl_setting(host, "NCCL_IB_DISABLE")), "NCCL_IB_DISABLE is set")
         ports = _allowed(host)
         active = [port for port in ports if port.active]
-        findings = []
-        if host.launch.backend == "nccl" and host.launch.nnodes > 1:
-            findings = list(self._links(ports, active))
+        several = host.launch.backend == "nccl" and host.launch.nnodes > 1
+        findings = self._links(ports, active) if several else ()
         flapping = [port for port in active if port.counters.get("link_downed", 0) >= FLAPPING]
         return [*findings, *map(self._flapping, flapping)] or Passed(
             f"{len(active)} of {plural(len(ports), 'InfiniBand port')} active"
@@ -76,9 +75,8 @@ class IbTransportError(Check):
             )
         reason = log.search(_OVER_LIBFABRIC)
         if reason:
-            return self._transfer_failed(
-                f"a transfer over libfabric failed: {reason.match['error'].strip()}", reason
-            )
+            headline = f"a transfer over libfabric failed: {reason.match['error'].strip()}"
+            return self._transfer_failed(headline, reason)
         reason = log.search(_COMPLETION)
         # DD703 reports a connection that never worked; this one did.
         if reason is None or (reason.match["status"] == "12" and not log.training):

@@ -51,13 +51,10 @@ class SyncEveryMicrobatch(Check):
         self.require(updates, "no update followed a backward, except inside of an optimizer")
         often = [times for step in updates if (times := _several_times(step))]
         if len(often) < 2 or len(often) < _SHARE * len(updates):
-            return Passed(
-                f"gradients were averaged once in {len(updates) - len(often)} of {len(updates)} updates"
-            )
+            once = len(updates) - len(often)
+            return Passed(f"gradients were averaged once in {once} of {len(updates)} updates")
         lines = dict.fromkeys(at for times in often for at in times)
-        return [
-            self._often(at, [times[at] for times in often if at in times], tuple(recordings)) for at in lines
-        ]
+        return [self._often(at, [it[at] for it in often if at in it], tuple(recordings)) for at in lines]
 
     def _often(self, at: Where | None, counts: list[int], ranks: tuple[int, ...]) -> Finding:
         """Of the backwards in one line."""

@@ -5,7 +5,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ddpdoctor.model import Evidence
 from ddpdoctor.recorder.events.updates import HookedGradient
+from ddpdoctor.text import by_state
 from ddpdoctor.trace.instances import by_key, on_each_rank
 from ddpdoctor.trace.recording import Recording
 
@@ -21,12 +23,13 @@ class Multiple:
     first: HookedGradient
     times: float
 
-    def beside(self, group: Mapping[int, Recording]) -> dict[int, HookedGradient]:
-        """The same gradient on every rank."""
-        return {
+    def given(self, group: Mapping[int, Recording], how: str) -> tuple[Evidence, ...]:
+        """The same gradient on every rank, as it was before ranks exchanged it."""
+        same = {
             rank: next(event for event in recording.events(HookedGradient) if event.at == self.first.at)
             for rank, recording in group.items()
         }
+        return by_state(same, lambda it: f"{numbers(it.given)} of {it.key}{how}")
 
 
 def multiples(group: Mapping[int, Recording], *, wrapped: bool) -> Iterator[Multiple]:
