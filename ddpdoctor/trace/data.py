@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 from ddpdoctor.model import Where
@@ -105,10 +106,8 @@ def _add(steps: list[TrainingStep], update: OptimizerStep, since: Mapping[str, A
         return
     begun = _begin(since)
     began = update.time if begun is None else min(begun, update.time)
-    step = TrainingStep(
-        update.step, began, optimizer_steps=(update,), phases=update.phases, joined=update.joined
-    )
-    steps.append(replace(step, **since))
+    step = TrainingStep(update.step, began, optimizer_steps=(update,), joined=update.joined, **since)
+    steps.append(replace(step, phases=update.phases))
 
 
 @dataclass(frozen=True)
@@ -169,9 +168,7 @@ class Split:
     """The loader that each part went to."""
 
 
-def passes_of(
-    record: Record, children: Iterable[Record], steps: Sequence[TrainingStep] = ()
-) -> Iterator[Pass]:
+def passes_of(record: Record, children: Iterable[Record], steps: Sequence[TrainingStep]) -> Iterator[Pass]:
     """The passes of a process.
 
     Args:
@@ -239,12 +236,9 @@ def _purpose(
 
 def _digested(batches: list[Batch]) -> list[Batch]:
     """The batches from the first on whose content was digested."""
-    first: list[Batch] = []
-    for batch in batches:
-        if batch.content is None or batch.number != len(first) + 1:
-            break
-        first.append(batch)
-    return first
+    numbered = enumerate(batches, 1)
+    first = takewhile(lambda it: it[1].content is not None and it[1].number == it[0], numbered)
+    return [batch for _, batch in first]
 
 
 def splits_of(record: Record) -> Iterator[Split]:

@@ -41,9 +41,7 @@ def _figures(rounds: Sequence[SharedPass]) -> Iterator[Figure]:
     samples = rounds[0].loader.samples
     if counted and samples:
         # Each rank may have a dataset of its own, a part of what all draw from.
-        drawn = {
-            index for shared in counted for indices in (shared.indices or {}).values() for index in indices
-        }
+        drawn = {it for shared in counted for of in (shared.indices or {}).values() for it in of}
         yield _coverage(counted, max(samples, len(drawn)))
     yield from _orders(counted)
 
@@ -71,14 +69,13 @@ def _coverage(rounds: Sequence[SharedPass], samples: int) -> Strips:
         counts = zip(parts, _COVERAGE, strict=True)
         spans = ((count, tone, f"{plural(count, 'sample')} {text}") for count, (tone, text) in counts)
         rows.append(Row(f"pass {number}", side_by_side(*spans), _in_words(shared, before, parts)))
-    note = _even(rounds[0])
     return Strips(
         f"Samples drawn in {_name(rounds[0])}",
         tuple(rows),
         end=float(samples),
         unit="samples",
         legend=_COVERAGE,
-        note=note,
+        note=_even(rounds[0]),
     )
 
 
@@ -88,9 +85,7 @@ def _orders(rounds: Sequence[SharedPass]) -> Iterator[Strips]:
         return
     rank = rounds[0].ranks[0]
     orders = [list((shared.indices or {}).get(rank, ())) for shared in rounds]
-    samplers = [
-        shared.passes[rank].sampler or shared.loader.sampler for shared in rounds if rank in shared.passes
-    ]
+    samplers = [it.passes[rank].sampler or it.loader.sampler for it in rounds if rank in it.passes]
     if not any(sampler and sampler.shuffle for sampler in samplers):
         return
     again = [orders.count(order) > 1 and len(set(order)) > 1 for order in orders]
@@ -119,24 +114,14 @@ def _in_words(shared: SharedPass, before: SharedPass | None, parts: Sequence[int
     """What a pass lacks, and whether each rank draws its samples in the order of the pass before."""
     words = [f"{count} {text}" for count, (_, text) in zip(parts[1:], _COVERAGE[1:], strict=True) if count]
     if before is not None and before.indices and shared.indices:
-        same = [
-            rank
-            for rank, indices in shared.indices.items()
-            if list(indices) == list(before.indices.get(rank, ()))
-        ]
+        same = [rank for rank, of in shared.indices.items() if list(of) == list(before.indices.get(rank, ()))]
         if same:
-            words.append(
-                "same order as before" + ("" if len(same) == len(shared.indices) else " on some ranks")
-            )
+            every = len(same) == len(shared.indices)
+            words.append("same order as before" + ("" if every else " on some ranks"))
     return ", ".join(words)
 
 
 def _even(shared: SharedPass) -> str:
-    batches = set(_batches(shared).values())
-    return f"Every rank has {plural(batches.pop(), 'batch')} in a pass." if len(batches) == 1 else ""
-
-
-def _batches(shared: SharedPass) -> dict[int, int]:
-    """How many batches each rank's pass has, where that is known of all."""
-    known = {rank: pass_.batches for rank, pass_ in shared.passes.items() if pass_.batches is not None}
-    return known if len(known) == len(shared.passes) else {}
+    batches = {pass_.batches for pass_ in shared.passes.values()}
+    count = batches.pop() if len(batches) == 1 else None  # known of all, and the same
+    return "" if count is None else f"Every rank has {plural(count, 'batch')} in a pass."

@@ -36,11 +36,8 @@ class OrderDraw:
 
 
 def dataset_draw(loader: Where | None, script: str) -> Where | None:
-    """The line that draws, or lists in no order, what the dataset of a DataLoader holds; None where none is seen.
-
-    Args:
-        loader: the line that constructs it.
-    """
+    """The line that draws, or lists in no order, what the dataset of the DataLoader holds that is constructed at
+    ``loader``; None where none is seen."""
     dataset = _dataset(loader, script)
     draw = _likeliest(_draws(dataset)) if dataset else None
     return draw.where if draw else None
@@ -48,11 +45,7 @@ def dataset_draw(loader: Where | None, script: str) -> Where | None:
 
 def draw_before_cut(loader: Where | None, script: str) -> OrderDraw | None:
     """The line that makes an order another one in each process, out of which ranks cut the parts that their datasets
-    are; None where none is seen.
-
-    Args:
-        loader: the line that constructs a DataLoader.
-    """
+    are; None where none is seen. ``loader`` is the line that constructs the DataLoader."""
     return draw_before_part(filter(None, [_dataset(loader, script)]))
 
 
@@ -135,9 +128,7 @@ def _is_alike(part: Expression, name: str) -> bool:
     """Whether a draw gives the same in every process: of a generator, or a stream, with an equal seed."""
     generator = next((it for it in GENERATORS if name.startswith(f"{it}.")), None)
     if generator is None:
-        seeding = (
-            call for call in part.program.every_call() if _stream_of(name) in map(SEEDS.get, call.called)
-        )
+        seeding = (it for it in part.program.every_call() if _stream_of(name) in map(SEEDS.get, it.called))
         return any(seed.only(Origin.ENVIRONMENT) for it in seeding if (seed := it.argument(0, "seed")))
     owner = part.owner
     made = [it for it in owner.made_of() if generator in it.called] if owner else []

@@ -192,9 +192,8 @@ class Course:
     @property
     def seconds(self) -> float:
         """Of the whole run."""
-        return sum(
-            pace * (end - begin) for pace, (begin, end) in zip(self.pace, pairwise(self.ends), strict=True)
-        )
+        pieces = zip(self.pace, pairwise(self.ends), strict=True)
+        return sum(pace * (end - begin) for pace, (begin, end) in pieces)
 
 
 def course_of(told: Sequence[Progress]) -> Course | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -68,9 +68,7 @@ class EvaluationResults:
         """Whether the calls of a line are given a result of this rank alone, and the result's name; None where that
         is not known."""
         if at not in self._given:
-            calls = self.program.calls_at(at) if self.program else []
-            values = (value for call in calls for given in call.arguments for value in given.pieces())
-            self._given[at] = self._among(values)
+            self._given[at] = self._among(self._pieces_given_at(at))
         return self._given[at]
 
     @cached_property
@@ -85,13 +83,15 @@ class EvaluationResults:
             return True, self._name(result)
         return (False if found and all(is_result is False for is_result, _ in found) else None), ""
 
+    def _pieces_given_at(self, *lines: Where | None) -> Iterator[Expression]:
+        calls = (call for at in lines for call in (self.program.calls_at(at) if self.program else ()))
+        return (piece for call in calls for given in call.arguments for piece in given.pieces())
+
     def divides_by_dataset(self, at: Where | None) -> bool:
         """Whether a line is given a result of this rank alone over the length of the dataset."""
-        calls = self.program.calls_at(at) if self.program else []
-        values = (value for call in calls for given in call.arguments for value in given.pieces())
         return any(
             self._is_result(dividend) and any(map(_is_length_of_dataset, divisor.made_of()))
-            for value in values
+            for value in self._pieces_given_at(at)
             for part in value.made_of(_counts)
             for dividend, divisor in part.quotient()
         )
@@ -107,10 +107,8 @@ class EvaluationResults:
         if not computed:
             loaders = any(part.called & LOADERS for part in parts)
             return False if loaders or value.origins.known else None
-        if (
-            not self.exchanges.isdisjoint(_lines(part.where for part in parts))
-            or self._name(value) in self._exchanged
-        ):
+        is_given = not self.exchanges.isdisjoint(_lines(part.where for part in parts))
+        if is_given or self._name(value) in self._exchanged:
             return False
         made = {part.where.place for part in parts if part.called & LOADERS}
         if made and self.loader:
@@ -126,10 +124,7 @@ class EvaluationResults:
     @cached_property
     def _exchanged(self) -> frozenset[str]:
         """The sums that collectives were given."""
-        calls = [
-            call for at in self.exchanges for call in (self.program.calls_at(at) if self.program else ())
-        ]
-        given = (value for call in calls for it in call.arguments for value in it.pieces())
+        given = self._pieces_given_at(*self.exchanges)
         return frozenset(part.added_to for value in given for part in value.made_of(_counts)) - {""}
 
     @staticmethod
@@ -144,10 +139,8 @@ def _lines(places: Iterable[Where | None]) -> frozenset[Where]:
 
 def _is_length_of_dataset(part: Expression) -> bool:
     """Whether it is the length of what is given to a DataLoader, or of a DataLoader's ``dataset``."""
-    held = part.argument(0, "") if "builtins.len" in part.called else None
-    return held is not None and (
-        held.is_attribute("dataset") or held.program.is_given_to(held, LOADERS, "dataset")
-    )
+    it = part.argument(0, "") if "builtins.len" in part.called else None
+    return it is not None and (it.is_attribute("dataset") or it.program.is_given_to(it, LOADERS, "dataset"))
 
 
 def _counts(part: Expression) -> bool:

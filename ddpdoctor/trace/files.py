@@ -40,9 +40,7 @@ def is_of_training(recordings: Mapping[int, Recording], path: str) -> bool:
         for event in recording.files
         if (event.action, event.path) == ("write", path)
     ]
-    return bool(written) and all(
-        recording.steps and recording.steps[0].time < time for recording, time in written
-    )
+    return bool(written) and all(it.steps and it.steps[0].time < time for it, time in written)
 
 
 def is_named(path: str, message: str) -> bool:

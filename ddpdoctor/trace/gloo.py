@@ -41,9 +41,7 @@ def aborted_calls(trace: Trace) -> dict[int, _Call]:
     It is certain where one line alone of those that the rank has called takes what the message says. A backward stands
     for the all-reduces of its buckets.
     """
-    calls = {
-        rank.rank: _aborted_call(rank, trace) for rank in trace.ranks if rank.killed_by and rank.is_victim
-    }
+    calls = {it.rank: _aborted_call(it, trace) for it in trace.ranks if it.killed_by and it.is_victim}
     return {rank: call for rank, call in calls.items() if call is not None}
 
 

@@ -51,9 +51,7 @@ def dividing_groups(recording: Recording) -> list[GroupEvent]:
     averaging = {call.group for call in recording.collectives if call.gradient_of}
     averaging |= {wrapper.ranks for wrapper in recording.wrappers}
     of_data = [group for group in made if group.mesh and group.ranks and tuple(group.ranks) in averaging]
-    return [
-        group for group in made if all(set(data.ranks or ()) <= set(group.ranks or ()) for data in of_data)
-    ]
+    return [it for it in made if all(set(data.ranks or ()) <= set(it.ranks or ()) for data in of_data)]
 
 
 def train_one_model(recordings: Mapping[int, Recording]) -> bool:
@@ -96,13 +94,11 @@ def without_own_training(recordings: Mapping[int, Recording]) -> dict[int, Recor
     """
     known = {rank: recording.identities for rank, recording in recordings.items() if recording.optimizers}
     shared = set.intersection(*(set(named.values()) for named in known.values())) if known else set()
+    if not shared:
+        return dict(recordings)
     return {
-        rank: _without(
-            recording, {index for index, what in known.get(rank, {}).items() if what not in shared}
-        )
-        if shared
-        else recording
-        for rank, recording in recordings.items()
+        rank: _without(it, {index for index, what in known.get(rank, {}).items() if what not in shared})
+        for rank, it in recordings.items()
     }
 
 
@@ -110,16 +106,12 @@ def _without(recording: Recording, not_shared: set[int]) -> Recording:
     wrapped = {parameter.key for wrapper in recording.wrappers for parameter in wrapper.parameters}
     apart = {optimizer.index for optimizer in recording.optimizers if wrapped.isdisjoint(optimizer.keys)}
     apart &= not_shared | _outside_wrapped_training(recording)
-    apart -= {
-        update.optimizer for step in recording.steps if _exchanges(step) for update in step.optimizer_steps
-    }
+    apart -= {it.optimizer for step in recording.steps if _exchanges(step) for it in step.optimizer_steps}
     if not apart:
         return recording
     steps = tuple(it for it in recording.steps if {update.optimizer for update in it.optimizer_steps} - apart)
     return replace(
-        recording,
-        steps=steps,
-        step_count=recording.step_count - len(recording.steps) + len(steps),
+        recording, steps=steps, step_count=recording.step_count - len(recording.steps) + len(steps)
     )
 
 
@@ -131,11 +123,7 @@ def _outside_wrapped_training(recording: Recording) -> set[int]:
     begins = {it.optimizer: step.time for step in reversed(recording.steps) for it in step.optimizer_steps}
     # Those of steps that were not told in full, too.
     ends = {it.optimizer: it.time for it in (*recording.updates, *recording.events(OptimizerStep))}
-    return {
-        optimizer
-        for optimizer, begin in begins.items()
-        if not any(begin <= time <= ends[optimizer] for time in forwards)
-    }
+    return {it for it, begin in begins.items() if not any(begin <= time <= ends[it] for time in forwards)}
 
 
 def _exchanges(step: TrainingStep) -> bool:
@@ -202,8 +190,7 @@ def store_place(event: GroupEvent) -> str:
 
 def first_difference(orders: Mapping[int, list[GroupEvent]]) -> dict[int, GroupEvent | None] | None:
     """What each rank made at the first position at which they differ."""
-    heads = _heads(orders)
-    return {rank: head[0] if head else None for rank, head in heads.items()} or None
+    return {rank: head[0] if head else None for rank, head in _heads(orders).items()} or None
 
 
 def out_of_order(row: Mapping[int, GroupEvent]) -> GroupsOutOfOrder:

@@ -267,9 +267,8 @@ class JobLines:
         ]
         order = self._order(it for it in self.ranks[leavers[0]].steps if it.step == step)
         found.sort(key=lambda it: order.get((it.function, it.line), -1))
-        near = [
-            it for it in found if inside and (it.at.file, it.at.function) == (inside.file, inside.function)
-        ]
+        place = inside and (inside.file, inside.function)
+        near = [it for it in found if (it.at.file, it.at.function) == place]
         chosen = near or found
         return chosen[-1] if chosen else None
 

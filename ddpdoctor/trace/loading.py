@@ -295,9 +295,7 @@ def _takes_turns(drawn: _Drawn) -> bool:
     """Whether a loader was left for another and gone over again, or not left before."""
     order = [loader.index for loader, _ in drawn]
     changes = sum(index != following for index, following in pairwise(order))
-    overlap = any(
-        pass_.end is None or pass_.end > following.begin for (_, pass_), (_, following) in pairwise(drawn)
-    )
+    overlap = any(it.end is None or it.end > following.begin for (_, it), (_, following) in pairwise(drawn))
     return overlap or changes >= len(set(order))
 
 

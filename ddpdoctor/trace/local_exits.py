@@ -84,10 +84,9 @@ def _skips_by_loss(recording: Recording, step: TrainingStep, losses: Mapping[int
     test = Program.holding(branch, recording.script).test_at(branch) if branch else None
     if branch is None or test is None or forward is None:
         return None
-    infinite = test.asks_if_finite
-    return (
-        LocalExit(branch, "", losses) if infinite else _past_limit(recording, branch, test, forward, losses)
-    )
+    if test.asks_if_finite:
+        return LocalExit(branch, "", losses)
+    return _past_limit(recording, branch, test, forward, losses)
 
 
 def _past_limit(
@@ -98,9 +97,7 @@ def _past_limit(
     if not isinstance(node, ast.Compare) or not isinstance(node.ops[0], _ORDERS) or len(node.ops) > 1:
         return None
     program, sides = test.program, [test.inner(node.left), test.inner(node.comparators[0])]
-    given = {
-        it.text for call in program.calls_at(forward) for part in call.arguments for it in part.variables()
-    }
+    given = {it.text for call in program.calls_at(forward) for of in call.arguments for it in of.variables()}
 
     def is_made(side: Expression) -> bool:
         calls = any(it.is_call and it.where.line == forward.line for it in side.made_of())
@@ -109,12 +106,7 @@ def _past_limit(
     loss, limit = sorted(sides, key=is_made, reverse=True)
     is_set = limit.only(Origin.ENVIRONMENT)
     names = {it.text for it in limit.variables()}
-    held = {
-        name: numbers
-        for _, _, values in _held(recording)
-        for name, numbers in values.items()
-        if name in names
-    }
+    held = {name: it for *_, values in _held(recording) for name, it in values.items() if name in names}
     off = len(held) < len(names) or any(it in (math.inf, -math.inf, None) for it in held.values())
     if off or not is_set or not is_made(loss):
         return None

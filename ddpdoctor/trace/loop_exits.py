@@ -74,9 +74,8 @@ def _is_behind_in_pass(recording: Recording, furthest: Mapping[int, int], ended:
         return False
     raised, loops = recording.raised, loops_of(recording, passes[-1].at)
     # An exception leaves the loop as well, which was none of the rank's decisions.
-    return not (
-        raised and any(loops.is_in_loop_at(passes[-1].at, frame) for frame in (*raised.frames, raised.at))
-    )
+    left = raised and any(loops.is_in_loop_at(passes[-1].at, it) for it in (*raised.frames, raised.at))
+    return not left
 
 
 def _is_done(recording: Recording, place: Where | None) -> bool:
@@ -103,11 +102,8 @@ def last_update(recording: Recording) -> Where | None:
 def loop_left(
     recordings: Mapping[int, Recording], ranks: Sequence[int], place: Where | None = None
 ) -> LeftLoop | LeftStepsOut:
-    """How these ranks, which :func:`leavers` named, came to leave: before the end of the loop, or past some steps.
-
-    Args:
-        place: where the first of them was seen to be since.
-    """
+    """How these ranks, which :func:`leavers` named, came to leave: before the end of the loop, or past some steps;
+    ``place`` is where the first of them was seen to be since."""
     first = recordings[ranks[0]]
     if fewer := _left_out(recordings, ranks[0]):
         return LeftStepsOut(culprits=tuple(ranks), fewer=fewer, where=_left_out_at(first))
@@ -208,11 +204,8 @@ def training_forwards(recording: Recording) -> list[Forward]:
 
 
 def begun(recording: Recording, place: Where | None = None) -> int:
-    """Training steps, with the one that was begun.
-
-    Args:
-        place: where the rank was seen to be, besides what its record tells.
-    """
+    """Training steps, with the one that was begun; ``place`` is where the rank was seen to be, besides what its record
+    tells."""
     return steps_of(recording) + is_in_a_step(recording, place)
 
 
@@ -290,11 +283,8 @@ def training_passes(recording: Recording) -> list[Pass]:
 
 
 def _left_at(recording: Recording, place: Where | None = None) -> Where | None:
-    """The branch by which a rank left the loop, where there is one only; else the loop, or the last update.
-
-    Args:
-        place: where it was seen to be since.
-    """
+    """The branch by which a rank left the loop, where there is one only; else the loop, or the last update; ``place``
+    is where it was seen to be since."""
     update = recording.steps[-1].optimizer_steps[-1].at if recording.steps else None
     loop, since = _loop(recording), place or _place_since(recording)
     return loops_of(recording, loop or update).exit_branch(loop or update, since) or loop or update

@@ -128,17 +128,13 @@ class Recorded:
     """The ranks of the jobs that the launch line ran before this one, in their order."""
 
 
+@uncollected()
 def read_run(folder: Path, until: float = math.inf) -> Recorded:
     """Read every record in a folder; what is cut short or not ours is left out.
 
     Args:
         until: on the clock of the records; what was written later is left out too.
     """
-    with uncollected():
-        return _read_run(folder, until)
-
-
-def _read_run(folder: Path, until: float) -> Recorded:
     read = (_ProcessRecord.of(file, until) for file in sorted(folder.glob("*.jsonl")))
     processes = [process for process in read if process]
     by_pid = {process.start.pid: process for process in processes}
@@ -155,16 +151,13 @@ def _read_run(folder: Path, until: float) -> Recorded:
 def _sort(recordings: list[Recording]) -> Recorded:
     # After a restart the last counts.
     earlier = of_earlier_attempts(dict(enumerate(recordings)))
-    *before, ranks = map(
-        _by_rank, _jobs([it for number, it in enumerate(recordings) if number not in earlier])
-    )
-    others = (recording for recording in recordings if recording.rank is None)
-    others = (recording for recording in others if not recording.script.endswith(_LAUNCHERS))
+    latest = [it for number, it in enumerate(recordings) if number not in earlier]
+    *before, ranks = map(_by_rank, _jobs(latest))
+    others = (it for it in recordings if it.rank is None and not it.script.endswith(_LAUNCHERS))
     lost = _lost([recordings[number] for number in sorted(earlier)], {it.host for it in ranks.values()})
     script = {rank.script for rank in ranks.values()}
-    return Recorded(
-        ranks, tuple(others), lost, tuple(job for job in before if not _was_repeated(job, script))
-    )
+    jobs = tuple(job for job in before if not _was_repeated(job, script))
+    return Recorded(ranks, tuple(others), lost, jobs)
 
 
 def _jobs(recordings: Iterable[Recording]) -> list[list[Recording]]:
@@ -201,9 +194,8 @@ def _lost(earlier: Iterable[Recording], present: Container[str]) -> dict[str, tu
 
 def _took_another(recording: Recording) -> bool:
     """Whether it joined with another rank than its launcher gave it."""
-    return bool(recording.groups) and recording.environ.get("RANK", str(recording.rank)) != str(
-        recording.rank
-    )
+    given = recording.environ.get("RANK", str(recording.rank))
+    return bool(recording.groups) and given != str(recording.rank)
 
 
 @dataclass

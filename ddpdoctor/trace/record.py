@@ -60,9 +60,8 @@ class Record:
         """The files, by absolute paths, in which something was recorded."""
         for _, place in self._read(Site):
             self.sources.add(place.file)
-            self._sites[place.number] = Where(
-                from_here(place.file), place.line, place.function, columns=place.columns
-            )
+            where = Where(from_here(place.file), place.line, place.function, columns=place.columns)
+            self._sites[place.number] = where
 
     @classmethod
     def made(cls, *events: Event) -> Record:

@@ -123,9 +123,8 @@ class Recording:
     @property
     def lacks_indices(self) -> bool:
         """Whether sample indices that it stored beside its record are not there."""
-        described = [it.indices for it in self.events(LoaderPass)] + [
-            it.indices for it in self.events(Subset)
-        ]
+        described = [it.indices for it in self.events(LoaderPass)]
+        described += [it.indices for it in self.events(Subset)]
         return any(is_missing(self.record.file, indices) for indices in described)
 
     @cached_property

@@ -82,7 +82,6 @@ def _is_counted(program: Program, made: Where, loader: Loader) -> bool:
 def _undivided(value: Expression) -> Iterator[Expression]:
     """What a loader loads that has no sampler."""
     for loader in filter(None, value.values):
-        if _LOADER in loader.called and not any(
-            loader.argument(None, it) for it in ("sampler", "batch_sampler")
-        ):
+        samplers = (loader.argument(None, it) for it in ("sampler", "batch_sampler"))
+        if _LOADER in loader.called and not any(samplers):
             yield from filter(None, [loader.argument(0, "dataset")])

@@ -122,9 +122,7 @@ def _is_true(node: ast.expr) -> bool:
 def guarded_update(script: str, recordings: Mapping[int, Recording]) -> Where | None:
     """The one line that updates an average of weights on some ranks only, or calls what does."""
     updates = {it.where for it in Program.of(script).every_call() if _mixes(it) or _is_given_model(it)}
-    guarded = {
-        guarded_call(line, recordings) or line for line in updates if is_for_some_ranks(line, recordings)
-    }
+    guarded = {guarded_call(it, recordings) or it for it in updates if is_for_some_ranks(it, recordings)}
     return _one(guarded)
 
 

@@ -87,9 +87,8 @@ class Unreduced:
     @property
     def where(self) -> Where | None:
         """The line to look at: the call around the wrapper, and otherwise the backward."""
-        return (
-            self.forward.at if self.forward and self.cause is MissedReduction.BYPASSED else self.backward.at
-        )
+        around = self.forward if self.cause is MissedReduction.BYPASSED else None
+        return (around or self.backward).at
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,7 @@ def updates(group: Group) -> Iterator[Update]:
     Left out are steps inside a Join, and optimizers whose ranks differ by design.
     """
     optimizers = on_each_rank(group, lambda recording: recording.optimizers)
-    unequal = {
-        (rank, optimizer.index) for rank, optimizer in optimizers if optimizer.sharded or optimizer.averages
-    }
+    unequal = {(rank, it.index) for rank, it in optimizers if it.sharded or it.averages}
     known = {rank: recording.identities for rank, recording in group.items()}
     for index, row in training_steps(group):
         by_rank = {

@@ -139,9 +139,7 @@ def _parts(steps: Mapping[int, Sequence[TrainingStep]]) -> dict[int, dict[Tone, 
 
 
 def _spans_of(parts: Mapping[Tone, float]) -> tuple[Span, ...]:
-    return side_by_side(
-        *((length, tone, f"{_WORDS[tone]}: {duration(length)}") for tone, length in parts.items())
-    )
+    return side_by_side(*((took, tone, f"{_WORDS[tone]}: {duration(took)}") for tone, took in parts.items()))
 
 
 def _waits(recordings: Mapping[int, Recording]) -> dict[int, dict[int, float]]:

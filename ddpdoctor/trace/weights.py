@@ -112,10 +112,7 @@ def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True)
         rank: {key: digest for wrapper in recording.wrappers for key, digest in wrapper.digests.items()}
         for rank, recording in group.items()
     }
-    since = {
-        rank: max((wrapper.time for wrapper in recording.wrappers), default=0.0)
-        for rank, recording in group.items()
-    }
+    since = {rank: max((it.time for it in own.wrappers), default=0.0) for rank, own in group.items()}
     for update in updates(group):
         if keys := tuple(key for key in differing(update.before) if key not in parts and of(key)):
             return _changed_between(group, update, keys, known, since)

@@ -13,7 +13,9 @@ def test_a_pass_has_its_batches_and_its_workers():
     batches = Batch(5, 1, "aa", ("s0", "s1"), length=2), Batch(5, 2, "bb", length=1), Batch(5, 4)
     workers = Worker(0, {"torch": "x"}, pid=71), Worker(0, pid=99)
     (own,) = passes_of(
-        Record.made(iteration, *batches, WorkersStarted(5, (71, 72))), [Record.made(one) for one in workers]
+        Record.made(iteration, *batches, WorkersStarted(5, (71, 72))),
+        [Record.made(one) for one in workers],
+        (),
     )
     assert (own.content, own.samples, own.workers) == (("aa", "bb"), ("s0", "s1"), (workers[0],))
     assert (tuple(own.indices), own.drawn, own.ended, own.training) == ((4, 6), 2, "exhausted", True)
@@ -22,7 +24,7 @@ def test_a_pass_has_its_batches_and_its_workers():
 
 def test_a_pass_that_did_not_end_took_what_was_told_last():
     (own,) = passes_of(
-        Record.made(LoaderPass(0, 0, 0, None, 1.0), Batch(0, 1), Batch(0, 2), Batch(0, 64)), []
+        Record.made(LoaderPass(0, 0, 0, None, 1.0), Batch(0, 1), Batch(0, 2), Batch(0, 64)), [], ()
     )
     assert (own.drawn, own.ended, own.training, own.end) == (64, "open", False, None)
 
@@ -45,5 +47,5 @@ def test_the_parts_of_a_random_split_belong_together():
 
 def test_a_pass_in_which_an_averaged_copy_is_called_evaluates():
     iterations = [LoaderPass(n, 0, n, None, 1.0 + 2 * n, 2.0 + 2 * n, "exhausted") for n in range(2)]
-    before, evaluated = passes_of(Record.made(*iterations, CopyForward(0, 0, 3.5, None)), [])
+    before, evaluated = passes_of(Record.made(*iterations, CopyForward(0, 0, 3.5, None)), [], ())
     assert (before.evaluation, evaluated.evaluation) == (False, True)
