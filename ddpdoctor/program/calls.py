@@ -40,16 +40,13 @@ class Calls(Index):
         self._by_value: dict[Referent, list[tuple[ast.Call, File]]] | None = None
 
     @abstractmethod
-    def ends(self, point: Point) -> list[Point]:
-        """The values of which this one is a copy, and which are copies of nothing."""
+    def ends(self, point: Point) -> list[Point]: ...
 
     @abstractmethod
-    def referents(self, point: Point) -> frozenset[Referent]:
-        """What an expression names: functions, classes, modules and what libraries have."""
+    def referents(self, point: Point) -> frozenset[Referent]: ...
 
     @abstractmethod
-    def types(self, point: Point) -> frozenset[Referent]:
-        """The classes of a value; of what a library's function returned, the function's name."""
+    def types(self, point: Point) -> frozenset[Referent]: ...
 
     @abstractmethod
     def _types_of(self, end: Point) -> Iterator[Referent]: ...
@@ -58,12 +55,10 @@ class Calls(Index):
     def _names_of(self, end: Point) -> Iterator[Referent]: ...
 
     @abstractmethod
-    def contents(self, point: Point) -> list[tuple[object, Point]]:
-        """What is put into a container, each with its key or position."""
+    def contents(self, point: Point) -> list[tuple[object, Point]]: ...
 
     @abstractmethod
-    def elements(self, points: list[Point], path: Sequence[object]) -> list[Point]:
-        """The elements at some positions, one inside the other, of what these are."""
+    def elements(self, points: list[Point], path: Sequence[object]) -> list[Point]: ...
 
     @abstractmethod
     def _member(self, owner: Point, name: str) -> list[Point]: ...
@@ -88,9 +83,8 @@ class Calls(Index):
         if not found:
             found = set(self._called_value(function))
         if not any(isinstance(it, Entity) or known.is_known(it) for it in found):
-            found = {
-                known.canonical(it) for it in self._called.get((point.file.path, node.lineno), ())
-            } or found
+            ran = self._called.get((point.file.path, node.lineno), ())
+            found = {known.canonical(it) for it in ran} or found
         return frozenset(found)
 
     def _methods(self, of_class: Entity, name: str) -> set[Referent]:
@@ -133,17 +127,13 @@ class Calls(Index):
         depth = point.context.depth if point.context else 0
         outer = point.context if depth < MOST_CALLS else None
         inside = Context(node, point.file, outer, depth + 1 if depth < MOST_CALLS else 1)
-        found = []
-        for entity in called:
-            if (
-                isinstance(entity, Entity)
-                and isinstance(entity.node, FUNCTIONS)
-                and entity.node.name != "__init__"
-            ):
-                found += [Point(value, entity.file, inside) for value in returned(entity.node)]
-        lambdas = (
-            [] if called else [it for it in self.ends(point.at(node.func)) if isinstance(it.node, ast.Lambda)]
-        )
+        own = [
+            (it.node, it.file) for it in called if isinstance(it, Entity) and isinstance(it.node, FUNCTIONS)
+        ]
+        own = [(it, file) for it, file in own if it.name != "__init__"]
+        found = [Point(value, file, inside) for it, file in own for value in returned(it)]
+        ends = () if called else self.ends(point.at(node.func))
+        lambdas = (it for it in ends if isinstance(it.node, ast.Lambda))
         return found + [Point(it.node.body, it.file, inside) for it in lambdas]  # type: ignore[union-attr]
 
     def _field(self, point: Point, given: ast.keyword) -> list[Point]:
@@ -228,9 +218,8 @@ class Calls(Index):
         assert isinstance(function, FUNCTIONS)
         context = point.context
         if context is not None:
-            given = self.argument_of(
-                Point(context.call, context.file, context.outer), function, definition.node
-            )
+            call_here = Point(context.call, context.file, context.outer)
+            given = self.argument_of(call_here, function, definition.node)
             return [given] if given else found
         for call, file in self.callers(function):
             if given := self.argument_of(Point(call, file), function, definition.node):
@@ -273,13 +262,12 @@ class Calls(Index):
             return call.at(node.func.value) if isinstance(node.func, ast.Attribute) and not partial else None
         given = [partial.at(it) for it in partial.node.args[1:]] if partial else []  # type: ignore[union-attr]
         for it in node.args:
-            given += (
-                [held for _, held in self.contents(call.at(it.value))]
-                if isinstance(it, ast.Starred)
-                else [call.at(it)]
-            )
-            if isinstance(it, ast.Starred) and not self.contents(call.at(it.value)):
+            more = [call.at(it)]
+            if isinstance(it, ast.Starred):
+                more = [held for _, held in self.contents(call.at(it.value))]
+            if not more:
                 break
+            given += more
         return given[position - bound] if position - bound < len(given) else None
 
     def _partial(self, call: Point) -> Point | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
 
-from ddpdoctor.program.files import FUNCTIONS, Loop, Scope, dotted, held_by, name_called
+from ddpdoctor.program.files import FUNCTIONS, Function, Loop, Scope, dotted, held_by, name_called
 from ddpdoctor.program.known import CHANGES, REDUCING
 
 
@@ -82,9 +82,7 @@ class Chains:
         ends = [*self._returned, *([last] if last is not None else [])]
         self.end = self._merged(ends) if ends else None
 
-    def _parameters(
-        self, scope: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, state: Reaching
-    ) -> None:
+    def _parameters(self, scope: Function | ast.Lambda, state: Reaching) -> None:
         given = scope.args
         extra = [it for it in (given.vararg, given.kwarg) if it]
         for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs, *extra):
@@ -293,9 +291,7 @@ class Chains:
             ends.append(self._block(case.body, now))
         return self._either(ends)
 
-    def _functiondef(
-        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, state: Reaching
-    ) -> Reaching:
+    def _functiondef(self, node: Function | ast.ClassDef, state: Reaching) -> Reaching:
         for part in (*node.decorator_list, *getattr(node, "bases", ())):
             self._read(part, state)
         if not isinstance(node, ast.ClassDef):
@@ -308,10 +304,8 @@ class Chains:
 
     def _import(self, node: ast.Import | ast.ImportFrom, state: Reaching) -> Reaching:
         for alias in node.names:
-            name = alias.asname or (
-                alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
-            )
-            self._define(state, name, alias, How.IMPORTED)
+            own = alias.name if isinstance(node, ast.ImportFrom) else alias.name.partition(".")[0]
+            self._define(state, alias.asname or own, alias, How.IMPORTED)
         return state
 
     _importfrom = _import

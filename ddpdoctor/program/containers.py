@@ -27,12 +27,10 @@ class Containers(Calls):
     """The containers of one program, which need to know which values are the same object."""
 
     @abstractmethod
-    def copies(self, point: Point) -> list[Point]:
-        """The values that are the same object as this one."""
+    def copies(self, point: Point) -> list[Point]: ...
 
     @abstractmethod
-    def is_reduced(self, point: Point) -> bool:
-        """Whether it is a variable, or a container, that a collective was given."""
+    def is_reduced(self, point: Point) -> bool: ...
 
     @answered_once([])
     def contents(self, point: Point) -> list[Item]:
@@ -61,9 +59,7 @@ class Containers(Calls):
             case Definition():
                 return self._put_in(point, node)
             case ast.List() | ast.Tuple() | ast.Set():
-                items = [
-                    (number, it) for number, it in enumerate(node.elts) if not isinstance(it, ast.Starred)
-                ]
+                items = [(n, it) for n, it in enumerate(node.elts) if not isinstance(it, ast.Starred)]
                 merged = [it.value for it in node.elts if isinstance(it, ast.Starred)]
             case ast.Dict():
                 pairs = [*zip(node.keys, node.values, strict=True)]

@@ -79,9 +79,8 @@ class Expression:
     def kinds_without(self, hides: Callable[[Expression], bool]) -> frozenset[Origin]:
         """The kinds of its origins, without what is only made into an expression that ``hides`` is true of."""
         with suppress(RecursionError):
-            return frozenset(
-                leaf.origin for leaf in self.program.flow.origins(self.point, self._hidden(hides))
-            )
+            leaves = self.program.flow.origins(self.point, self._hidden(hides))
+            return frozenset(leaf.origin for leaf in leaves)
         return frozenset({Origin.UNKNOWN})
 
     @property
@@ -90,10 +89,9 @@ class Expression:
         return [self._at(end) for end in self.program.flow.ends(self.point)]
 
     def _at(self, point: Point) -> Expression | None:
-        node = point.node
-        return (
-            Expression(self.program, point.file, node, point.context) if isinstance(node, ast.expr) else None
-        )
+        if not isinstance(point.node, ast.expr):
+            return None
+        return Expression(self.program, point.file, point.node, point.context)
 
     def _hidden(self, hides: Callable[[Expression], bool]) -> Callable[[Point], bool]:
         return lambda point: (it := self._at(point)) is not None and hides(it)
@@ -180,9 +178,8 @@ class Expression:
 
     def is_in_loop_at(self, line: int | None) -> bool:
         """Whether it stands in a loop that begins on a line, or in a comprehension there."""
-        above = (
-            it for it in self.file.above(self.node) if isinstance(it, (*files.LOOPS, *files.COMPREHENSIONS))
-        )
+        kinds = (*files.LOOPS, *files.COMPREHENSIONS)
+        above = (it for it in self.file.above(self.node) if isinstance(it, kinds))
         return any(getattr(it, "lineno", None) == line for it in above)
 
     def choices(self) -> Iterator[Expression]:
@@ -326,11 +323,9 @@ class Expression:
 
     def parts(self) -> Iterator[Expression]:
         """The conditions that ``and``, ``or`` and ``not`` join."""
-        node = (
-            self.node.operand
-            if isinstance(self.node, ast.UnaryOp) and isinstance(self.node.op, ast.Not)
-            else self.node
-        )
+        node = self.node
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            node = node.operand
         if isinstance(node, ast.BoolOp):
             for value in node.values:
                 yield from self.inner(value).parts()

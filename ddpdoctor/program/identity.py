@@ -49,9 +49,8 @@ class Identities:
             return self._number(self._place(point))
         if isinstance(node, ast.Call):
             called = flow.called(point)
-            if not called or not all(
-                isinstance(it, str) and is_pure(it) and not origin_of(it) for it in called
-            ):
+            pure = all(isinstance(it, str) and is_pure(it) and not origin_of(it) for it in called)
+            if not (called and pure):
                 return self._number(self._place(point))
             parts: list[ast.AST] = [node.func, *node.args, *(each.value for each in node.keywords)]
         else:

@@ -104,9 +104,8 @@ class Origins:
 
     def of(self, origin: Origin) -> Source | None:
         """The source with the shortest path among those of one kind."""
-        return min(
-            (it for it in self.sources if it.origin is origin), key=lambda it: len(it.path), default=None
-        )
+        found = (it for it in self.sources if it.origin is origin)
+        return min(found, key=lambda it: len(it.path), default=None)
 
 
 Question = TypeVar("Question", bound=Callable[..., Any])
@@ -232,7 +231,7 @@ class Index:
         own = [it for it in found if it.how is not How.ELSEWHERE]
         return own, len(own) < len(found) or not found
 
-    def _outer(self, name: str, scope: Scope, file: File) -> list[Definition]:
+    def _outer(self, name: str, scope: Scope, file: File) -> list[Point]:
         """The definitions of a name that a function does not set itself."""
         above = [it for it in file.above(scope) if isinstance(it, (*FUNCTIONS, ast.Lambda, ast.Module))]
         for around in (scope, *above):
@@ -243,7 +242,8 @@ class Index:
                 for function in self._globals.get((file.path, name), ()):
                     found += self.chains(function, file).all.get(name, ())
             if found := [it for it in found if it.how is not How.GIVEN]:
-                return found + (self._filled_in(name, file) if isinstance(around, ast.Module) else [])
+                found += self._filled_in(name, file) if isinstance(around, ast.Module) else []
+                return [Point(it, file) for it in found]
         return []
 
     def _filled_in(self, name: str, file: File) -> list[Definition]:
@@ -261,7 +261,7 @@ class Index:
         return found
 
     def _of_module(self, name: str, file: File) -> list[Point]:
-        return [Point(it, file) for it in self._outer(name, file.tree, file)]
+        return self._outer(name, file.tree, file)
 
     # Imports.
 

@@ -205,9 +205,7 @@ class Loops:
         value = getattr(statement, "exc" if isinstance(statement, ast.Raise) else "value", None)
         called = value.func if isinstance(value, ast.Call) else value
         ends = {"builtins.SystemExit"} if isinstance(statement, ast.Raise) else ENDS
-        if not isinstance(called, ast.Name | ast.Attribute) or not isinstance(
-            statement, ast.Raise | ast.Expr
-        ):
+        if not (isinstance(called, ast.Name | ast.Attribute) and isinstance(statement, ast.Raise | ast.Expr)):
             return False
         own = {alias.asname: alias.name for it in file.imports for alias in it.names if alias.asname}
         name = (dotted(called) or "").rpartition(".")[2]
@@ -262,9 +260,8 @@ class Loops:
             home = file.function_at(at.line)
             if isinstance(home, ast.Module):
                 return None
-            ahead = [
-                it for it in self._past(file, home, at.line) if not isinstance(it.statement, ast.Continue)
-            ]
+            past = self._past(file, home, at.line)
+            ahead = [it for it in past if not isinstance(it.statement, ast.Continue)]
             calls = self._callers(home)
             if ahead or home in visited or len(calls) != 1:
                 return _only_one(way.at for way in ahead)

@@ -75,9 +75,8 @@ class Members(Containers):
         """Whether an object's attributes are what its class is given by name: ``self.__dict__.update(settings)``."""
         makes = self._methods(of_class, "__init__")
         nodes = (it for of in makes if isinstance(of, Entity) for it in ast.walk(of.node))
-        return any(
-            getattr(it, "attr", getattr(it, "id", "")) in ("__dict__", "vars", "setattr") for it in nodes
-        )
+        words = (getattr(it, "attr", getattr(it, "id", "")) for it in nodes)
+        return not {"__dict__", "vars", "setattr"}.isdisjoint(words)
 
     def _of_class(self, of_class: Entity, name: str) -> list[Point]:
         """What a class, or a base of it, defines under a name."""

@@ -68,11 +68,8 @@ class Objects(Members):
 
     def _attribute_elsewhere(self, point: Point, definition: Definition) -> list[Point]:
         """What a variable holds that a function reads before it sets it."""
-        if "." not in definition.key:
-            return [
-                Point(it, point.file) for it in self._outer(definition.key, scope_of(definition), point.file)
-            ]
-        return []
+        key = definition.key
+        return [] if "." in key else self._outer(key, scope_of(definition), point.file)
 
     def _same(self, point: Point, node: ast.AST) -> list[Point]:
         match node:
@@ -98,9 +95,7 @@ class Objects(Members):
         own, others = self._reaching(node, point.file)
         found = [point.at(it) for it in own]
         if others:
-            found += [
-                Point(it, point.file) for it in self._outer(node.id, point.file.scopes[node], point.file)
-            ]
+            found += self._outer(node.id, point.file.scopes[node], point.file)
         return found
 
     def _subscript(self, point: Point, node: ast.Subscript) -> list[Point]:

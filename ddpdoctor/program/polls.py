@@ -81,9 +81,8 @@ def _is_counted(program: Program, file: File, loop: Loop) -> bool:
         return not _ENDLESS.intersection(Expression(program, file, loop.iter).called)
     changed = {ast.unparse(it.target) for it in own_nodes(loop) if isinstance(it, ast.AugAssign)}
     tests = [loop.test, *(it.test for it in own_nodes(loop) if isinstance(it, ast.If) and _ends(it.body))]
-    return any(
-        ast.unparse(it) in changed for test in tests for it in ast.walk(test) if isinstance(it, ast.expr)
-    )
+    parts = (it for test in tests for it in ast.walk(test) if isinstance(it, ast.expr))
+    return any(ast.unparse(it) in changed for it in parts)
 
 
 def _ends(block: list[ast.stmt]) -> bool:

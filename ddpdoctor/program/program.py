@@ -117,9 +117,8 @@ class Program:
         file = self.file(where)
         if file is None or where is None or where.line is None:
             return []
-        leading = (
-            [*file.leading_to(node)] if (node := next(reversed(file.statements_at(where.line)), None)) else []
-        )
+        node = next(reversed(file.statements_at(where.line)), None)
+        leading = [*file.leading_to(node)] if node else []
         return [
             Condition(Expression(self, file, it.test), holds, file.where(it))
             for it, holds, end in reversed(leading)
@@ -173,8 +172,7 @@ class Program:
         function = file.function_at(where.line) if file else None
         if function is None or isinstance(function, ast.Module):
             return []
-        found = self.calls_of(function)
-        return [caller.where(call) for call, caller in found]
+        return [caller.where(call) for call, caller in self.calls_of(function)]
 
     def calls_of(self, function: Function) -> list[tuple[ast.Call, File]]:
         """The calls that lead to a function, each with its file."""
@@ -247,10 +245,8 @@ class Program:
         for file in self.files.values():
             for call in file.calls:
                 it = Expression(self, file, call)
-                is_named = getattr(call.func, "id", "") in last
-                if it.called.intersection(names) or (
-                    is_named and it.inner(call.func).names.intersection(names)
-                ):
+                named = it.inner(call.func).names if getattr(call.func, "id", "") in last else frozenset()
+                if not it.called.union(named).isdisjoint(names):
                     found.append(file.where(call))
         return found
 

@@ -1,7 +1,7 @@
 """Which values are the number of the rank: what the program gives to torch as such, or torch to the program."""
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Definition, How
@@ -13,9 +13,7 @@ from ddpdoctor.program.objects import Objects
 class RankNumbers(Objects):
     """The numbers of ranks in one program."""
 
-    def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
-        super().__init__(files, called)
-        self._rank_ends: set[object] | None = None
+    _rank_ends: set[object] | None = None
 
     def is_number_of_spawned(self, definition: Definition, file: File) -> bool:
         """Whether torch starts a process with this function, and gives the number of the rank as this parameter."""

@@ -8,7 +8,7 @@ several definitions holds. Inside a function that was entered through a call, a 
 import ast
 import builtins
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ddpdoctor.program import known
 from ddpdoctor.program.chains import Definition, How
@@ -41,9 +41,7 @@ class Values(RankNumbers):
         self._compared: set[ast.Compare] = set()
 
     @abstractmethod
-    def origins(
-        self, point: Point, hides: Callable[[Point], bool] = lambda _: False
-    ) -> dict[Leaf, list[Point]]:
+    def origins(self, point: Point) -> dict[Leaf, list[Point]]:
         """Where a value comes from, and for each the way from there to it."""
 
     @answered_once(Made([], [Leaf(Origin.UNKNOWN, "what it is made of itself")]))
@@ -84,9 +82,8 @@ class Values(RankNumbers):
             return Made([], [Leaf(Origin.EQUAL, definition.key)])
         found = [*self.copies(point), *(it for _, it in self.extras(point, definition))]
         function = point.file.parents[point.file.parents[definition.node]]
-        known_calls = point.context is not None or (
-            isinstance(function, FUNCTIONS) and self.callers(function)
-        )
+        entered = isinstance(function, FUNCTIONS) and self.callers(function)
+        known_calls = point.context is not None or entered
         return Made(found, [] if found and known_calls else [Leaf(Origin.UNKNOWN, definition.key)])
 
     def _after_call(self, point: Point, definition: Definition) -> Made:
@@ -101,9 +98,8 @@ class Values(RankNumbers):
             else:
                 reduces = self._reduces(at_call, referent, definition.node)
             if reduces:
-                return Made(
-                    [], [Leaf(Origin.REDUCED, referent if isinstance(referent, str) else name_called(call))]
-                )
+                name = referent if isinstance(referent, str) else name_called(call)
+                return Made([], [Leaf(Origin.REDUCED, name)])
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if definition.node is owner and (_changes(call) or name_called(call) == "manual_seed"):
             before.parts += [point.at(it) for it in arguments(call)]
@@ -136,9 +132,8 @@ class Values(RankNumbers):
         made = self.made_of(point)
         if made.leaves:
             return any(leaf.origin is Origin.REDUCED for leaf in made.leaves)
-        return bool(definition.before) and all(
-            self._is_reduced(point.at(it), depth + 1) for it in definition.before
-        )
+        before = definition.before
+        return bool(before) and all(self._is_reduced(point.at(it), depth + 1) for it in before)
 
     def _iterated(self, point: Point, iterated: ast.expr, path: tuple[int, ...]) -> Made:
         """The element of a loop."""
@@ -204,12 +199,9 @@ class Values(RankNumbers):
 
     def _asks_if_over(self, point: Point, node: ast.Compare) -> bool:
         """Whether it asks if ``next(batches, None)`` gave None: where the batches of a loader end."""
-        none = [getattr(it, "value", node) is None for it in node.comparators]
-        ends = (
-            [it for it in self.ends(point.at(node.left)) if isinstance(it.node, ast.Call)]
-            if all(none)
-            else []
-        )
+        if not all(getattr(it, "value", node) is None for it in node.comparators):
+            return False
+        ends = [it for it in self.ends(point.at(node.left)) if isinstance(it.node, ast.Call)]
         return bool(ends) and all(
             "builtins.next" in self.called(it) and self._is_loader(it.at(it.node.args[0]))  # type: ignore[union-attr]
             for it in ends
@@ -265,12 +257,9 @@ class Values(RankNumbers):
         if origins or is_rank:
             return Made([], origins or [Leaf(Origin.RANK, ast.unparse(node))])
         made = Made([*copies, *self._choices(point, node), *self._choices_elsewhere(point, copies)])
-        own_types = self.types(point.at(node.value))
-        of_own = any(isinstance(it, Entity) for it in own_types)
-        if not copies and node.attr in self.buffers(
-            point.at(node.value)
-        ):  # which wrapping sends to all ranks
-            made.leaves.append(Leaf(Origin.EQUAL, node.attr))
+        of_own = any(isinstance(it, Entity) for it in self.types(point.at(node.value)))
+        if not copies and node.attr in self.buffers(point.at(node.value)):
+            made.leaves.append(Leaf(Origin.EQUAL, node.attr))  # which wrapping sends to all ranks
         elif not copies and of_own:
             made.leaves.append(Leaf(Origin.UNKNOWN, ast.unparse(node)))
         elif not copies:
@@ -329,9 +318,7 @@ class Values(RankNumbers):
             elif isinstance(referent.node, FUNCTIONS) and referent.node.name != "__init__":
                 made.parts += [Point(it, referent.file) for it in tests_of_returns(referent)]
             else:
-                made.leaves.append(
-                    Leaf(Origin.EQUAL, referent.node.name if hasattr(referent.node, "name") else "")
-                )
+                made.leaves.append(Leaf(Origin.EQUAL, getattr(referent.node, "name", "")))
         if not made.parts and not made.leaves:
             owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
             made.parts += [point.at(it) for it in (owner, *arguments(node))]

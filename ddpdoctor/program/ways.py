@@ -56,14 +56,12 @@ def ways_to(call: Expression) -> list[Way]:
 def _raised(program: Program, file: File, node: ast.expr) -> Iterator[tuple[ast.AST, list[Condition]]]:
     """What has to be so for an exception to come to the ``except`` around a line that lets the job go on, for each that
     the program raises by itself."""
-    handler = next(
-        (it for it in _inside(file, node, file.scopes[node]) if isinstance(it, ast.ExceptHandler)), None
-    )
-    if (
-        handler is None
-        or isinstance(last := handler.body[-1], ast.Raise)
-        or program.loops.ends_process(file, last)
-    ):
+    around = _inside(file, node, file.scopes[node])
+    handler = next((it for it in around if isinstance(it, ast.ExceptHandler)), None)
+    if handler is None:
+        return
+    last = handler.body[-1]
+    if isinstance(last, ast.Raise) or program.loops.ends_process(file, last):
         return
     tried = file.parents[handler]
     for statement in tried.body:  # type: ignore[attr-defined]
