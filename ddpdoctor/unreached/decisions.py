@@ -52,10 +52,8 @@ def called_by_some(unreached: UnreachedLines) -> Iterator[Sight]:
 def _meets(unreached: UnreachedLines, file: File, tried: ast.AST) -> bool:
     """Whether ranks that raise nothing may come to a call that one in an ``except`` meets."""
     blocks = [*tried.body, *tried.orelse]  # type: ignore[attr-defined]
-    inside = {part for it in blocks for part in ast.walk(it)}
-    inside |= {
-        part for it in blocks for of in unreached.program.loops.called_in(file, it) for part in ast.walk(of)
-    }
+    entered = (of for it in blocks for of in unreached.program.loops.called_in(file, it))
+    inside = {part for it in (*blocks, *entered) for part in ast.walk(it)}
     return any(it.node in inside for it in unreached.meetings)
 
 
@@ -107,10 +105,8 @@ def steps_left_out(unreached: UnreachedLines) -> Iterator[Sight]:
 
 
 def _also_around_backward(unreached: UnreachedLines, decision: Decision) -> bool:
-    conditions = (
-        it for call in unreached.backwards for way in unreached.undecided(call) for it in way.conditions
-    )
-    return any(it.test.node is decision.condition.test.node for it in conditions)
+    ways = (way for call in unreached.backwards for way in unreached.undecided(call))
+    return any(it.test.node is decision.condition.test.node for way in ways for it in way.conditions)
 
 
 def _decision(unreached: UnreachedLines, call: Expression, way: Way) -> Decision | None:

@@ -126,12 +126,9 @@ def _taking_turns(lines: UnreachedLines) -> set[str | None]:
 
 def _take_turns(lines: UnreachedLines, way: Way) -> bool:
     """Whether a barrier that only some ranks come to stands in front of a line of a way."""
-    ahead = (
-        it.where
-        for it in lines.collectives
-        if any(lines.program.is_ahead(it.where, line) for line in way.lines)
-    )
-    return any(it.by_rank for where in ahead for it in lines.program.conditions(where))
+    program, places = lines.program, [it.where for it in lines.collectives]
+    ahead = (it for it in places if any(program.is_ahead(it, line) for line in way.lines))
+    return any(it.by_rank for where in ahead for it in program.conditions(where))
 
 
 def _is_equal(condition: Condition) -> bool:

@@ -84,12 +84,10 @@ def _trains_next(unreached: UnreachedLines, way: Way, condition: Condition) -> b
         return True
     last = lines(condition.statement)[-1]
     at = condition.at
-    outer = [it for it in way.lines if (it.file, it.function) != (at.file, at.function)]
-    position = next(
-        (n for n, it in enumerate(way.lines) if (it.file, it.function) == (at.file, at.function)), 0
-    )
+    own = [(it.file, it.function) == (at.file, at.function) for it in way.lines]
+    behind = own.index(True) + 1 if True in own else 1
     places = [Where(at.file, last, at.function)] if condition.holds else []
-    places += [it for it in way.lines[position + 1 :] if it in outer]
+    places += [it for it, is_own in zip(way.lines[behind:], own[behind:], strict=True) if not is_own]
     for place in places:
         trains = _first_behind(unreached, place)
         if trains is not None:

@@ -42,9 +42,7 @@ _INTERESTING = frozenset(
     {
         *_COLLECTIVES,
         *(name.rpartition(".")[2] for name in JOINED_BY_ALL),
-        "gather_for_metrics",
-        "reduce",
-        "broadcast",
+        *("gather_for_metrics", "reduce", "broadcast"),
     }
 )
 """How what is looked for is called, unless it is imported under another name."""
@@ -143,9 +141,8 @@ class UnreachedLines:
         with suppress(RecursionError):  # what is too deep to read is no finding
             for sight in look(self):
                 found.setdefault(sight.at, sight)
-        return [self._finding(check, it, headline) for it in found.values()] or Passed(
-            "nothing in the source shows it"
-        )
+        findings = [self._finding(check, it, headline) for it in found.values()]
+        return findings or Passed("nothing in the source shows it")
 
     def _finding(self, check: Check, sight: Sight, headline: str) -> Finding:
         report = check.warn if sight.certain else check.info
@@ -166,9 +163,8 @@ class UnreachedLines:
         if ends:
             called = {name_called(it) for file in self.program.files.values() for it in file.calls}
             last |= {it for it in called if it.endswith(ends)}
-        yield from (
-            it for it in self._named(last) if not it.called.isdisjoint(names) or any(map(other, it.called))
-        )
+        found = self._named(last)
+        yield from (it for it in found if not it.called.isdisjoint(names) or any(map(other, it.called)))
 
     def _named(self, last: Collection[str]) -> Iterator[Expression]:
         """The calls whose function is spelled so, or imported as something else."""
@@ -259,7 +255,7 @@ class UnreachedLines:
     @cached_property
     def optimizer_steps(self) -> list[Expression]:
         """The calls by which optimizers of torch change weights."""
-        calls = [it for it in self._named(("step",)) if it.owner is not None]
+        calls = self.calls_of_methods(("step",))
         return [it for it in calls if it.owner is not None and any(map(_is_optimizer, it.owner.classes))]
 
     @cached_property

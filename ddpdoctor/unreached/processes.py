@@ -20,9 +20,8 @@ class Processes:
     def __init__(self, program: Program, groups: Iterable[Expression], starts: Iterable[Expression]) -> None:
         self.program = program
         joining = [way for it in groups for way in ways_to(it)]
-        self._joining = _of_all(
-            [{(it.test.identity, it.holds) for it in _needs(way.conditions)} for way in joining]
-        )
+        needs = [{(it.test.identity, it.holds) for it in _needs(way.conditions)} for way in joining]
+        self._joining = _of_all(needs)
         """What is so, or not, on each way to where the group is made."""
         spawned = any(map(self._is_spawned, joining))
         self._starts = {self._begin(way) for it in starts for way in ways_to(it)} if spawned else set()

@@ -78,9 +78,7 @@ def _is_switch(test: Expression) -> bool:
 
 _SIZES = frozenset({"size", "numel", "dim", "nelement", "__len__"})
 _SIZE_ATTRIBUTES = frozenset({"shape", "ndim", "dtype", "device", "type", "is_cuda"})
-_KINDS = frozenset(
-    {"builtins.len", "builtins.isinstance", "builtins.hasattr", "builtins.type", "builtins.callable"}
-)
+_KINDS = frozenset(f"builtins.{it}" for it in ("len", "isinstance", "hasattr", "type", "callable"))
 _SAMPLERS = ("sampler", "batch_sampler")
 
 
@@ -92,9 +90,8 @@ def divides(loader: Expression) -> bool:
     given = {it.arg: it.value for it in node.keywords}
     shuffle = given.get("shuffle")
     shuffles = isinstance(shuffle, ast.Constant) and shuffle.value is True
-    return shuffles or any(
-        not isinstance(given.get(name, ast.Constant(None)), ast.Constant) for name in _SAMPLERS
-    )
+    samplers = (given[name] for name in _SAMPLERS if name in given)
+    return shuffles or not all(isinstance(it, ast.Constant) for it in samplers)
 
 
 def asks_size(value: Expression) -> bool:

@@ -25,9 +25,7 @@ class Sent:
     def __init__(self, program: Program, calls: Iterable[Expression]) -> None:
         self._program = program
         self._given = [(call, self._same(it.point)) for call in calls for it in call.arguments[:1]]
-        self._lines = {
-            call.node: [at for way in ways_to(call) for at in way.lines] for call, _ in self._given
-        }
+        self._lines = {it.node: [at for way in ways_to(it) for at in way.lines] for it, _ in self._given}
         self._attributes = {
             attribute.attr: (call, point.at(attribute.value))
             for call, points in self._given

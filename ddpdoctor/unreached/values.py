@@ -109,10 +109,8 @@ def _is_wrapped(owner: Expression) -> bool:
 
 
 def _is_trained_after(unreached: UnreachedLines, way: Way) -> bool:
-    ways = [it for backward in unreached.backwards for it in ways_to(backward)]
-    return any(
-        unreached.program.is_ahead(line, other) for line in way.lines for it in ways for other in it.lines
-    )
+    lines = [at for backward in unreached.backwards for it in ways_to(backward) for at in it.lines]
+    return any(unreached.program.is_ahead(line, other) for line in way.lines for other in lines)
 
 
 def set_apart(unreached: UnreachedLines) -> Iterator[Sight]:

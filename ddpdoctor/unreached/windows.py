@@ -132,9 +132,8 @@ class _Loop:
     def _size(self, point: Point) -> int | None:
         """A whole number that no turn changes."""
         ends = self.unreached.program.flow.ends(point)
-        numbers = [
-            it.node.value for it in ends if isinstance(it.node, ast.Constant) and type(it.node.value) is int
-        ]
+        constants = [it.node for it in ends if isinstance(it.node, ast.Constant)]
+        numbers = [it.value for it in constants if type(it.value) is int]
         plain = [it for it in ends if isinstance(it.node, ast.Name | ast.Attribute | ast.Subscript)]
         if len(numbers) == len(ends):
             return max(numbers) if len(set(numbers)) > 1 else None
@@ -173,13 +172,11 @@ def steps_without_sync(unreached: UnreachedLines) -> Iterator[Sight]:
 
 def _loops_of(unreached: UnreachedLines, way: Way) -> list[_Loop]:
     """The innermost loops around the lines of a way, the nearest first."""
-    found = []
-    for at in way.lines:
-        file = unreached.program.files[at.file]
-        found += [
-            _Loop(unreached, file, it) for it in unreached.program.loops.around(file, at.line or 0)[-1:]
-        ]
-    return found
+    program = unreached.program
+    places = ((program.files[at.file], at.line or 0) for at in way.lines)
+    return [
+        _Loop(unreached, file, it) for file, line in places for it in program.loops.around(file, line)[-1:]
+    ]
 
 
 def _chosen(no_sync: Expression) -> list[Condition] | None:
@@ -218,9 +215,8 @@ def _of_loop(loop: _Loop, no_sync: Expression, uses: list[Condition]) -> Iterato
     elif steps and not behind:
         turns = [it for it in range(_TURNS) if any(loop.holds(conditions, it) for _, conditions in steps)]
         size = max((second - first for first, second in pairwise(turns)), default=0)
-        step = next(
-            (call for call, conditions in steps for it in turns if loop.holds(conditions, it)), steps[0][0]
-        )
+        taken = (call for call, conditions in steps for it in turns if loop.holds(conditions, it))
+        step = next(taken, steps[0][0])
     else:
         return
     for turn in turns if size > 0 else ():
