@@ -92,10 +92,8 @@ class Project:
         Raises:
             CannotPatch: the edits do not go together, or leave no Python.
         """
-        return {
-            path: self._sources[path].encoded(self._sources[path].after(of_file))
-            for path, of_file in edits.items()
-        }
+        sources = {path: self._sources[path] for path in edits}
+        return {path: source.encoded(source.after(edits[path])) for path, source in sources.items()}
 
 
 def _refuse_installed(path: Path) -> None:
@@ -195,16 +193,10 @@ class Case:
 
     def loaders(self) -> list[Where]:
         """Where the DataLoaders that the finding is about were made."""
-        return list(_places(subject.name for subject in self.finding.about if subject.kind is Kind.LOADER))
+        names = [it.name.rpartition(":") for it in self.finding.about if it.kind is Kind.LOADER]
+        return [Where(file, int(line)) for file, _, line in names if file and line.isdigit()]
 
     @property
     def loader(self) -> Where | None:
         """Where the first of them was made; else its own line."""
         return next(iter(self.loaders()), self.finding.where)
-
-
-def _places(names: Iterable[str]) -> Iterable[Where]:
-    for name in names:
-        file, _, line = name.rpartition(":")
-        if file and line.isdigit():
-            yield Where(file, int(line))

@@ -192,19 +192,16 @@ def why_not_restorable(path: Path) -> str:
 
     Empty where it could, where git ignores the file, and where the file is in no repository: there nobody counts on it.
     """
-    command = ["git", "status", "--porcelain", "--", path.name]
+    command = ["git", "-C", str(path.parent), "status", "--porcelain", "--", path.name]
     english = {**os.environ, "LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            command, cwd=path.parent, capture_output=True, text=True, check=False, env=english
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=english)
     except OSError:
         return ""
     if done.returncode:
         reason = done.stderr.strip().partition("\n")[0]
-        return (
-            "" if "not a git repository" in reason else f"is in a repository that git cannot read ({reason})"
-        )
+        unread = f"is in a repository that git cannot read ({reason})"
+        return "" if "not a git repository" in reason else unread
     if done.stdout.startswith("??"):
         return "is not tracked by git; commit it"
     return "has uncommitted changes; commit them" if done.stdout.strip() else ""

@@ -54,18 +54,16 @@ def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[s
             title = patch.apply(Case(finding, trace, project))
             edits = {path: tuple(of_file) for path, of_file in project.take().items()}
             project.after(edits)
-        except CannotPatch as refusal:
+        except (CannotPatch, *_UNKNOWN) as refusal:
             project.take()
-            refusals.append(str(refusal))
-            continue
-        except _UNKNOWN:
-            project.take()
-            refusals.append("the script is written in a way that the patch does not know")
+            unknown = "the script is written in a way that the patch does not know"
+            refusals.append(str(refusal) if isinstance(refusal, CannotPatch) else unknown)
             continue
         if edits:
             yield Proposal(finding, title, edits, patch.leaves_choice)
 
 
+_Changed = tuple[int, int, str]
 _MOST_LINES = 6
 """Of a fix; of a longer one the patch shows more."""
 _MOST_FINDINGS = 20
@@ -118,9 +116,7 @@ def _lines(proposal: Proposal, project: Project) -> Iterator[str]:
             yield from others
 
 
-def _in_whole_statements(
-    changes: Iterable[tuple[int, int, str]], text: str
-) -> Iterator[tuple[int, int, str]]:
+def _in_whole_statements(changes: Iterable[_Changed], text: str) -> Iterator[_Changed]:
     """The changes that lead to a text, each with all lines of the statements that it is in or puts under another."""
     lines, shift = text.split("\n"), 0
     statements = [it for it in ast.walk(ast.parse(text)) if isinstance(it, ast.stmt)]

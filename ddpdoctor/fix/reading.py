@@ -57,9 +57,8 @@ class Reading(Nodes):
 
     def value_of(self, node: Node) -> Node:
         """The expression of this file that a variable, a parameter or a call stands for; itself where unknown."""
-        values = self.expression(node).values
-        own = [value.node for value in values if value is not None and value.file is self.file]
-        return own[0] if len(values) == len(own) == 1 else node
+        own = self.values_of(node)
+        return own[0] if len(self.expression(node).values) == len(own) == 1 else node
 
     def values_of(self, node: Node) -> list[Node]:
         """All the expressions of this file that it may stand for."""
@@ -123,28 +122,19 @@ class Reading(Nodes):
     def _variables(self, at: Node) -> Iterator[tuple[str, list[Definition]]]:
         scope, flow = self.scope(at), self.program.flow
         own = flow.chains(scope, self.file).all
-        before = [
-            (key, list(its))
-            for key, its in own.items()
-            if "[" not in key
-            and all(getattr(it.node, "lineno", 0) < at.lineno for it in its if it.how is How.ASSIGNED)
-        ]
-        yield from reversed(before)
+        for key, its in reversed(own.items()):
+            lines = [getattr(it.node, "lineno", 0) for it in its if it.how is How.ASSIGNED]
+            if "[" not in key and max(lines, default=0) < at.lineno:
+                yield key, list(its)
         around = self.enclosing(at, ast.ClassDef)
         for store in self.file.stores if around is not None and scope is not self.tree else ():
             key, inside = dotted(store) or "", self.file.scopes[store]
             definition = flow.chains(inside, self.file).definition(store)
-            if (
-                definition is not None
-                and self.enclosing(store, ast.ClassDef) is around
-                and key.startswith("self.")
-            ):
+            is_of_class = key.startswith("self.") and self.enclosing(store, ast.ClassDef) is around
+            if definition is not None and is_of_class:
                 # Given by a caller, it may be another number of the same value.
-                ends = flow.ends(Point(definition, self.file))
-                if all(
-                    not isinstance(end.node, Definition) and self.file.scopes.get(end.node) is inside
-                    for end in ends
-                ):
+                ends = [it.node for it in flow.ends(Point(definition, self.file))]
+                if all(not isinstance(it, Definition) and self.file.scopes.get(it) is inside for it in ends):
                     yield key, [definition]
         if scope is not self.tree:
             for key, its in flow.chains(self.tree, self.file).all.items():
@@ -175,14 +165,9 @@ class Reading(Nodes):
     def may_lack_group(self) -> bool:
         """Whether the program initializes its process group under a condition: it also runs without, in one process."""
         if self.lacks_group is None:
-            places = self.program.calls(INIT)
-            files = [self.project.source(place.file) for place in places]
-            inits = [
-                (file, call)
-                for file, place in zip(files, places, strict=True)
-                for call in file.on_line(place.line, ast.Call)
-                if file.means(call.func, INIT)
-            ]
+            places = [(self.project.source(place.file), place.line) for place in self.program.calls(INIT)]
+            calls = [(file, call) for file, line in places for call in file.on_line(line, ast.Call)]
+            inits = [(file, call) for file, call in calls if file.means(call.func, INIT)]
             self.lacks_group = any(file.is_optional(call) for file, call in inits)
         return self.lacks_group
 
@@ -226,11 +211,8 @@ class Reading(Nodes):
         """Whether every rank comes to a line if one does: by no condition that is not the same on all ranks."""
         for inner, parent in self._around(node):
             is_condition = isinstance(parent, (ast.If, ast.IfExp, ast.While)) and inner is not parent.test
-            if (
-                is_condition
-                and self._may_differ(parent.test)
-                and not self.calls(f"{DIST}.barrier", within=parent)
-            ):
+            differs = is_condition and self._may_differ(parent.test)
+            if differs and not self.calls(f"{DIST}.barrier", within=parent):
                 return False
         sites = self.callers(self.scope(node)) if depth else []
         return all(there.all_come_to(call, depth - 1) for there, call in sites)
@@ -275,13 +257,9 @@ class Reading(Nodes):
         """The calls that make optimizers: torch's, and what takes parameters and later a step."""
         steps = self.calls("step")
         stepping = {made for call in steps for made in self.values_of(getattr(call.func, "value", call))}
-        return [
-            call
-            for call in self.all(ast.Call)
-            if models_of(call)
-            and isinstance(self.statement(call), (ast.Assign, ast.AnnAssign))
-            and (call in stepping or self._may_optimize(call))
-        ]
+        taking = [call for call in self.all(ast.Call) if models_of(call)]
+        kept = [call for call in taking if isinstance(self.statement(call), (ast.Assign, ast.AnnAssign))]
+        return [call for call in kept if call in stepping or self._may_optimize(call)]
 
     def _may_optimize(self, call: Node) -> bool:
         names = self.expression(call.func).names

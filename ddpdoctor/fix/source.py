@@ -7,6 +7,7 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -53,10 +54,7 @@ class Nodes(Text):
 
     @cached_property
     def _line_starts(self) -> list[int]:
-        starts = [0]
-        for line in self.text.split("\n"):
-            starts.append(starts[-1] + len(line) + 1)
-        return starts
+        return list(accumulate((len(line) + 1 for line in self.text.split("\n")), initial=0))
 
     def _offset(self, line: int, column: int) -> int:
         begin = self._line_starts[line - 1]
@@ -109,10 +107,7 @@ class Nodes(Text):
 
     def within_function(self, node: Node) -> Iterator[Node]:
         """What is around it in its function, the innermost first."""
-        for parent in self.above(node):
-            if isinstance(parent, FUNCTIONS):
-                return
-            yield parent
+        return takewhile(lambda it: not isinstance(it, FUNCTIONS), self.above(node))
 
     def enclosing(self, node: Node, *kinds: Any) -> Node | None:
         """The nearest of these kinds around it."""
@@ -187,7 +182,7 @@ class Nodes(Text):
     def insert_before(self, statement: Node, code: str) -> None:
         """New lines before a statement and the comments right above it, indented as it is."""
         begin = self._line_starts[self._first_line(statement) - 1]
-        self._edits.append(Edit(begin, begin, self._lines(code, self.margin(statement))))
+        self.replace_span(begin, begin, self._lines(code, self.margin(statement)))
 
     def _first_line(self, statement: Node) -> int:
         """The line in which a statement begins, with its decorators and the comments right above it."""
@@ -218,9 +213,7 @@ class Nodes(Text):
         if not self.begins_line(first):
             raise CannotPatch(f"line {compound.lineno} has its body in one line")
         line = self._first_line(first)
-        while line - 1 > compound.lineno and (
-            not self._line(line - 1) or self._line(line - 1).startswith("#")
-        ):
+        while line - 1 > compound.lineno and self._line(line - 1)[:1] in ("", "#"):
             line -= 1
         begin = self._line_starts[line - 1]
         self._edits.append(Edit(begin, begin, self._lines(code, self.margin(first))))
@@ -291,12 +284,12 @@ class Nodes(Text):
             at = self.span(call)[1] - 1
             self._edits.append(Edit(at, at, argument))
             return
-        at = self._span_of_argument(call, given[-1])[1]
-        head, last = call.func.end_lineno, given[-1]
-        between = ", "
-        if last.lineno != head and given[0].lineno != head:  # each in a line of its own
-            alone = len([arg for arg in given if arg.lineno == last.lineno]) == 1
-            between = f",\n{self.margin(last)}" if alone else ", "
+        last = given[-1]
+        at = self._span_of_argument(call, last)[1]
+        lines = [it.lineno for it in given]
+        # Each in a line of its own.
+        alone = call.func.end_lineno not in (lines[0], lines[-1]) and lines.count(last.lineno) == 1
+        between = f",\n{self.margin(last)}" if alone else ", "
         self._edits.append(Edit(at, at, between + argument))
 
     def _arguments(self, call: Node) -> list[Node]:

@@ -65,10 +65,7 @@ def key_of(finding: Finding, moved: Moved = lambda _, line: line) -> Key:
 
 def _moved(name: str, moved: Moved) -> str:
     place = _LINE.fullmatch(name)
-    if place is None:
-        return name
-    line = moved(place["file"], int(place["line"]))
-    return f"{place['file']}:{line}"
+    return f"{place['file']}:{moved(place['file'], int(place['line']))}" if place else name
 
 
 def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Verdict:
@@ -86,7 +83,7 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Ve
     new = {key: finding for key, finding in there.items() if key not in known}
     timed = _timed(new)
     unknown = {key: finding for key, finding in new.items() if key[0] in counts or key[0] not in timed}
-    if targets & set(unknown) or {key[0] for key in unknown} & {key[0] for key in targets}:
+    if any(key[0] in counts for key in unknown):
         return Verdict(False, f"{codes} is found again")
     further = ", ".join(dict.fromkeys(key[0] for key in unknown))
     # Of a run that did not come to train it is not known what it would show.
@@ -97,10 +94,8 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Ve
     if changed:
         return Verdict(False, changed)
     gone = f"{codes} {'is' if ',' not in codes else 'are'} gone"
-    if slow := _timed(targets):
-        return Verdict(
-            False, f"{gone} in this run, but one run does not tell for {', '.join(slow)}, which goes by time"
-        )
+    if slow := ", ".join(_timed(targets)):
+        return Verdict(False, f"{gone} in this run, but one run does not tell for {slow}, which goes by time")
     more = [f"the ranks train now, with {further}"] if unknown else []
     if timed:
         more.append(f"{', '.join(timed)} in this run says nothing of the patch: it goes by time")
@@ -119,9 +114,8 @@ def _changes(cured: tuple[Finding, ...], ran: Ran, ran_after: Ran) -> Iterator[s
         yield f"neither the script nor the changed copy comes to its end: {after.broken}"
     yield f"the changed copy does not end: {after.broken}" if after.broken else None
     yield _training(before, after)
-    if not any(
-        subject.kind in (Kind.MODEL, Kind.PARAMETER) for finding in cured for subject in finding.about
-    ):
+    kinds = {subject.kind for finding in cured for subject in finding.about}
+    if kinds.isdisjoint((Kind.MODEL, Kind.PARAMETER)):
         # By name and shape.
         yield "the parameters of the model are others" if _shapes(before) - _shapes(after) else None
         yield _optimized(before, after)
@@ -268,9 +262,8 @@ def _samples(before: Trace, after: Trace) -> str | None:
     first, second = _seen(before), _seen(after)
     if not first or not second:
         return None
-    left_out = sum(
-        (loader.batch_size or 1) for recording in after.recorded.values() for loader in recording.loaders[:1]
-    )
+    loaders = [it for recording in after.recorded.values() for it in recording.loaders[:1]]
+    left_out = sum(it.batch_size or 1 for it in loaders)
     lost = len(first) - len(second)
     return f"{lost} samples of an epoch are no longer trained on" if lost > left_out else None
 
@@ -309,12 +302,10 @@ def _updates(before: Trace, after: Trace) -> str | None:
 
 
 def _steps_and_batches(trace: Trace) -> dict[int, tuple[int, int]]:
-    counts = {}
-    for rank, recording in trace.recorded.items():
-        batches = sum(pass_.drawn for pass_ in recording.training_passes)
-        if batches:  # which may be kept, and trained on again
-            counts[rank] = min(recording.step_count, batches), batches
-    return counts
+    recordings = trace.recorded.items()
+    drawn = {rank: sum(it.drawn for it in recording.training_passes) for rank, recording in recordings}
+    # Batches may be kept, and trained on again.
+    return {rank: (min(trace.recorded[rank].step_count, it), it) for rank, it in drawn.items() if it}
 
 
 def _own_samples(before: Trace, after: Trace) -> str | None:
@@ -392,9 +383,8 @@ def _drawn_without_training(trace: Trace) -> dict[int, int]:
     recordings = trace.recorded.values()
     trains = {pass_.loader for recording in recordings for pass_ in recording.training_passes}
     drawn: dict[int, set[int]] = {}
-    for recording in recordings:
-        for pass_ in recording.passes:
-            if pass_.loader not in trains and pass_.number == 0 and pass_.indices is not None:
-                drawn.setdefault(pass_.loader, set()).update(pass_.indices)
+    for pass_ in (it for recording in recordings for it in recording.passes if it.loader not in trains):
+        if pass_.number == 0 and pass_.indices is not None:
+            drawn.setdefault(pass_.loader, set()).update(pass_.indices)
     most = {loader.index: loader.samples for recording in recordings for loader in recording.loaders}
     return {loader: min(len(samples), most.get(loader) or len(samples)) for loader, samples in drawn.items()}

@@ -12,7 +12,8 @@ from ddpdoctor.fix.propose import Proposal, proposals
 from ddpdoctor.fix.verdict import Moved, Ran, Verdict, judge, key_of
 from ddpdoctor.model import Change, Finding, Level, Patch
 
-Run = Callable[[Mapping[Path, bytes]], Ran]
+Texts = Mapping[Path, bytes]
+Run = Callable[[Texts], Ran]
 """Runs the job on a copy in which these files have this content."""
 MOST_RUNS = 12
 """Runs of changed copies, each as long as the check itself."""
@@ -27,7 +28,7 @@ class Result:
 
     findings: tuple[Finding, ...]
     """The same, those that a patch may cure with their patch, and the other problems with why they have none."""
-    texts: Mapping[Path, bytes]
+    texts: Texts
     """The files that change, with all verified patches together."""
 
 
@@ -35,7 +36,7 @@ class Result:
 class _State:
     """The user's files with some patches, and what was found in them."""
 
-    texts: Mapping[Path, bytes]
+    texts: Texts
     ran: Ran
 
 
@@ -112,10 +113,9 @@ class Verifier:
         state, verdict = self._try(project.after(merged), [finding for finding, _ in chosen], self._state)
         if verdict.verified:
             for finding, proposal in chosen:
-                text = f"{finding.code} is gone, nothing new, together with the other patches"
-                self._patches[id(finding)] = self._patch(
-                    {}, project.after(proposal.edits), proposal.title, replace(verdict, text=text)
-                )
+                together = f"{finding.code} is gone, nothing new, together with the other patches"
+                of_one, told = project.after(proposal.edits), replace(verdict, text=together)
+                self._patches[id(finding)] = self._patch({}, of_one, proposal.title, told)
             self._state = state
 
     def _one(self, finding: Finding) -> None:
@@ -128,9 +128,8 @@ class Verifier:
         project = self._project(before.texts, before.ran.real)
         for proposal in list(proposals(current, before.ran.trace, project, refusals)):
             if self._runs >= MOST_RUNS:
-                sketch = self._patch(
-                    before.texts, project.after(proposal.edits), proposal.title, Verdict(False, _NOT_RUN)
-                )
+                texts, not_run = project.after(proposal.edits), Verdict(False, _NOT_RUN)
+                sketch = self._patch(before.texts, texts, proposal.title, not_run)
                 self._patches.setdefault(id(finding), sketch)
                 return
             title, state, verdict = self._extended(current, proposal, project, before)
@@ -167,7 +166,7 @@ class Verifier:
         assert first is not None
         return first
 
-    def _further(self, verdict: Verdict, state: _State) -> tuple[str, Mapping[Path, bytes]] | None:
+    def _further(self, verdict: Verdict, state: _State) -> tuple[str, Texts] | None:
         """The patch of the first new finding that has one."""
         project = self._project(state.texts, state.ran.real)
         for finding in verdict.new:
@@ -175,9 +174,7 @@ class Verifier:
                 return proposal.title, project.after(proposal.edits)
         return None
 
-    def _try(
-        self, texts: Mapping[Path, bytes], cured: Sequence[Finding], before: _State
-    ) -> tuple[_State, Verdict]:
+    def _try(self, texts: Texts, cured: Sequence[Finding], before: _State) -> tuple[_State, Verdict]:
         codes = ", ".join(dict.fromkeys(finding.code for finding in cured))
         self._tell(f"verifying a patch for {codes}")
         self._runs += 1
@@ -187,26 +184,22 @@ class Verifier:
 
     # -- texts --------------------------------------------------------------------------------------------
 
-    def _project(self, texts: Mapping[Path, bytes], real: Callable[[str], str] = str) -> Project:
+    def _project(self, texts: Texts, real: Callable[[str], str] = str) -> Project:
         return Project(self._folder, texts, self._as_it_ran, real)
 
-    def _pairs(
-        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes]
-    ) -> Iterator[tuple[str, str, str]]:
+    def _pairs(self, before: Texts, after: Texts) -> Iterator[tuple[str, str, str]]:
         """Name, text before and text after of the files that change."""
         for path in after:
-            name = str(path.relative_to(self._folder)) if path.is_relative_to(self._folder) else str(path)
+            name = _name(self._folder, path)
             first, second = (Text(path, texts.get(path)).text for texts in (before, after))
             if first != second:
                 yield name, first, second
 
-    def _moved(self, before: Mapping[Path, bytes], after: Mapping[Path, bytes]) -> Moved:
+    def _moved(self, before: Texts, after: Texts) -> Moved:
         lines = {name: moved_lines(first, second) for name, first, second in self._pairs(before, after)}
         return lambda file, line: lines[file].get(line) if file in lines else line
 
-    def _patch(
-        self, before: Mapping[Path, bytes], after: Mapping[Path, bytes], title: str, verdict: Verdict
-    ) -> Patch:
+    def _patch(self, before: Texts, after: Texts, title: str, verdict: Verdict) -> Patch:
         pairs = list(self._pairs(before, after))
         back = {
             name: {later: line for line, later in moved_lines(first, second).items()}
@@ -223,10 +216,13 @@ class Verifier:
         return Patch(title, diff, verdict.verified, verdict.told, tuple(changes) if whole else ())
 
 
-def total_diff(folder: Path, texts: Mapping[Path, bytes]) -> str:
+def total_diff(folder: Path, texts: Texts) -> str:
     """All changes of the user's files as one diff."""
-    parts = []
-    for path, raw in texts.items():
-        name = str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
-        parts.append(unified_diff(name, Text(path).text, Text(path, raw).text))
-    return "".join(parts)
+    return "".join(
+        unified_diff(_name(folder, path), Text(path).text, Text(path, raw).text)
+        for path, raw in texts.items()
+    )
+
+
+def _name(folder: Path, path: Path) -> str:
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)

@@ -49,9 +49,8 @@ class Source(Reading):
                 return local
             rest = target.removeprefix(f"{full}.")
             # nn.Linear reads well, nn.parallel.DistributedDataParallel is rather imported, and may have to be.
-            if rest != target and (
-                rest.count(".") == 0 or parent in (DIST, f"{DIST}.{rest.partition('.')[0]}")
-            ):
+            reads_well = "." not in rest or parent in (DIST, f"{DIST}.{rest.partition('.')[0]}")
+            if rest != target and reads_well:
                 return local + target[len(full) :]
         if parent in ("", "torch"):
             self._import_statement(f"import {parent or target}")
@@ -113,21 +112,18 @@ class Source(Reading):
             self.replace_span(end, end, f", {name}")
 
     def _imports(self) -> list[Node]:
-        statements = [
-            it for it in self.tree.body if isinstance(it, _IMPORTS) and _package(it) != "__future__"
-        ]
-        if not statements:
-            raise CannotPatch(f"{self.path.name} has no imports at its top")
-        return statements
+        statements = [it for it in self.tree.body if isinstance(it, _IMPORTS)]
+        if own := [it for it in statements if _package(it) != "__future__"]:
+            return own
+        raise CannotPatch(f"{self.path.name} has no imports at its top")
 
     def free(self, at: Node, name: str) -> str:
         """A name for a new variable: this one, or one like it where the function has it already."""
         scope = self.scope(at)
         taken = {node.id for node in self.all(ast.Name, within=scope)}
         taken |= {node.arg for node in self.all(ast.arg, within=scope)}
-        return next(
-            other for other in (name, f"rank_{name}", f"new_{name}", f"{name}_2") if other not in taken
-        )
+        others = (name, f"rank_{name}", f"new_{name}", f"{name}_2")
+        return next(it for it in others if it not in taken)
 
     # -- the process group ----------------------------------------------------------------------------------
 
@@ -151,21 +147,15 @@ class Source(Reading):
         name = self.readable(at, lambda point: self._gives(point, function))
         if name:
             return name
-        for (
-            call
-        ) in self.file.calls:  # a function of the script's own, which knows what to say of a single process
-            is_own = any(isinstance(it, Entity) for it in self.program.flow.called(self.point(call)))
-            if (
-                is_own
-                and dotted(call.func)
-                and not arguments(call)
-                and self._gives(self.point(call), function)
-            ):
+        # A function of the script's own knows what to say of a single process.
+        for call in (it for it in self.file.calls if dotted(it.func) and not arguments(it)):
+            point = self.point(call)
+            is_own = any(isinstance(it, Entity) for it in self.program.flow.called(point))
+            if is_own and self._gives(point, function):
                 return str(self.code(call))
         written = f"{self.use(f'{DIST}.{function}')}()"
-        return (
-            f"({written} if {self.has_group()} else {alone})" if alone and self.may_lack_group() else written
-        )
+        is_alone = alone and self.may_lack_group()
+        return f"({written} if {self.has_group()} else {alone})" if is_alone else written
 
     def has_group(self) -> str:
         """Whether there is a process group, as the file may write it."""
@@ -273,13 +263,13 @@ class Source(Reading):
 
     def _is_device(self, point: Point) -> bool:
         """Whether a value was made as a device, or is the name of one."""
-        flow = self.program.flow
-        ends = flow.ends(point)
-        return bool(ends) and all(
-            (isinstance(end.node, ast.Call) and "torch.device" in flow.referents(end.at(end.node.func)))
-            or (isinstance(end.node, (ast.Constant, ast.JoinedStr)) and _names_device(end.node))
-            for end in ends
-        )
+        ends = self.program.flow.ends(point)
+        return bool(ends) and all(self._is_end_of_device(end) for end in ends)
+
+    def _is_end_of_device(self, end: Point) -> bool:
+        if isinstance(end.node, ast.Call):
+            return "torch.device" in self.program.flow.referents(end.at(end.node.func))
+        return isinstance(end.node, (ast.Constant, ast.JoinedStr)) and _names_device(end.node)
 
     def plain_if(self, node: Node) -> Node:
         """An if without elif and else.
@@ -304,7 +294,7 @@ def _as_device(call: Node) -> Node | None:
 
 def _package(node: Node) -> str:
     """The package that an import is from; empty for one that is relative."""
-    module = (
-        (node.module if not node.level else "") if isinstance(node, ast.ImportFrom) else node.names[0].name
-    )
+    module: str | None = node.names[0].name
+    if isinstance(node, ast.ImportFrom):
+        module = None if node.level else node.module
     return (module or "").partition(".")[0]

@@ -43,10 +43,8 @@ def reduced_metric(case: Case) -> str:
 
 def _calls_helper(source: Source, statement: Node) -> bool:
     """Whether a function of the script prints or keeps the number: then the condition by rank stands in there."""
-    calls = source.all(ast.Call, within=statement)
-    return any(
-        isinstance(it, Entity) for call in calls for it in source.program.flow.called(source.point(call))
-    )
+    points = map(source.point, source.all(ast.Call, within=statement))
+    return any(isinstance(it, Entity) for point in points for it in source.program.flow.called(point))
 
 
 def _quotient(source: Source, guard: Node, names: list[str]) -> Node | None:
@@ -155,9 +153,8 @@ def _reduce_count(source: Source, loop: Node) -> str:
 def _condition(source: Source, case: Case) -> Node:
     at_line = [node for node in source.on_line(case.line, ast.If) if node.lineno == case.line]
     around = source.file.parents.get(case.statement)
-    nearest = at_line or (
-        [around] if isinstance(around, ast.If) and not hasattr(case.statement, "body") else []
-    )
+    is_in_one = isinstance(around, ast.If) and not hasattr(case.statement, "body")
+    nearest = at_line or ([around] if is_in_one else [])
     before = [node for node in source.before(case.statement) if isinstance(node, ast.If)]
     for node in (*nearest, *reversed(before)):
         if source.all(ast.Break, ast.Continue, ast.Return, within=node):

@@ -169,11 +169,9 @@ def _only_call(source: Source, function: Node) -> tuple[Source, Node]:
         CannotPatch: nowhere, or several times.
     """
     sites = source.callers(function)
-    if len(sites) != 1:
-        raise CannotPatch(
-            f"it is not known where the script ends: {function.name} is called {len(sites)} times"
-        )
-    return sites[0]
+    if len(sites) == 1:
+        return sites[0]
+    raise CannotPatch(f"it is not known where the script ends: {function.name} is called {len(sites)} times")
 
 
 def _outermost(source: Source, statement: Node) -> Node:

@@ -93,12 +93,9 @@ def _seed(source: Source, call: Node) -> str | None:
 def _counts(source: Source, function: Node, given: Node) -> bool:
     """Whether each call of a function gives a parameter the number of a round."""
     values = [(there, value) for there, _, value in source.arguments_for(function, given)]
-    loops = [
-        (there, loop) for there, value in values for loop in there.above(value) if isinstance(loop, ast.For)
-    ]
-    targets = {
-        it.target.id for there, it in loops if isinstance(it.target, ast.Name) and there.is_numbered(it.iter)
-    }
+    above = [(there, it) for there, value in values for it in there.above(value)]
+    loops = [it for there, it in above if isinstance(it, ast.For) and there.is_numbered(it.iter)]
+    targets = {it.target.id for it in loops if isinstance(it.target, ast.Name)}
     return bool(values) and all(isinstance(value, ast.Name) and value.id in targets for _, value in values)
 
 
@@ -120,9 +117,8 @@ def _without_rank(source: Source, value: Node) -> str:
         left, right = (_without_rank(source, side) for side in (value.left, value.right))
         if not left or not right:
             return left or right if isinstance(value.op, (ast.Add, ast.BitXor)) else ""
-        return (
-            source.code(value).replace(source.code(value.left), left).replace(source.code(value.right), right)
-        )
+        code, of_left, of_right = map(source.code, (value, value.left, value.right))
+        return code.replace(of_left, left).replace(of_right, right)
     if isinstance(value, ast.IfExp):
         return _without_rank(source, value.orelse)
     return ""
@@ -132,11 +128,10 @@ def _without_rank(source: Source, value: Node) -> str:
 def rank_seed(case: Case) -> str:
     """Of a generator that the line makes, its seed. Behind the wrap, the seed that the line sets; else
     ``torch.manual_seed``, and the others that the file sets."""
-    if own := [
-        call for call in case.source.on_line(case.line, ast.Call) if _seeds_generator(case.source, call)
-    ]:
+    here = case.source
+    if own := [call for call in here.on_line(case.line, ast.Call) if _seeds_generator(here, call)]:
         seed = own[0].args[0]
-        case.source.replace(seed, f"{case.source.code(seed)} + {case.source.rank(own[0])}")
+        here.replace(seed, f"{here.code(seed)} + {here.rank(own[0])}")
         return "a generator of each rank's seed"
     source, call = case.wraps()[-1]
     statement = source.statement(call)
@@ -153,10 +148,8 @@ def rank_seed(case: Case) -> str:
 
 def _seeds_generator(source: Source, call: Node) -> bool:
     makes = source.means(call.func, *GENERATORS)
-    seeds = is_method(call, "manual_seed") and not source.means(
-        call.func, "torch.manual_seed", "torch.cuda.manual_seed"
-    )
-    return bool(call.args) and (makes or seeds)
+    of_all = source.means(call.func, "torch.manual_seed", "torch.cuda.manual_seed")
+    return bool(call.args) and (makes or (is_method(call, "manual_seed") and not of_all))
 
 
 def _of_torch(source: Source, at: Node) -> str:
