@@ -134,11 +134,8 @@ def fold_libraries(traceback: str) -> str:
 
 
 def tells_of_a_peer(*chain: tuple[str, tuple[Frame, ...]]) -> bool:
-    """Whether an exception says no more than that a peer was gone or did not come.
-
-    Args:
-        chain: ``Type: message`` and the frames of the exception, then of the one that caused it, and so on.
-    """
+    """Whether an exception says no more than that a peer was gone or did not come: by ``Type: message`` and the frames
+    of it, then of the one that caused it, and so on."""
     texts = [text for text, _ in chain]
     if asked_the_store(*chain[0]) or is_of_another_service(texts, (raised_in(own) for _, own in chain)):
         return False

@@ -18,12 +18,8 @@ C = TypeVar("C", bound=causes.Cause)
 
 
 class HangAnalysis:
-    """What stacks tell. What records and flight recorders tell besides, a subclass answers, or None where they do not.
-
-    Args:
-        ranks: every rank of the job.
-        out_of_time: whether it was looked at because the time for the examination was over.
-    """
+    """What stacks tell of every rank of the job. What records and flight recorders tell besides, a subclass answers, or
+    None where they do not. It was looked at ``out_of_time`` where the time for the examination was over."""
 
     def __init__(
         self, ranks: Mapping[int, RankState], snapshot: HangSnapshot, *, out_of_time: bool = False

@@ -164,12 +164,8 @@ class HangDetector:
         self._wakes_at = 0.0
 
     def look(self, now: float, ranks: Mapping[int, Observation], timeout: float = OTHER_TIMEOUT) -> Judgement:
-        """Take another look.
-
-        Args:
-            now: on the clock of ``moved``.
-            timeout: of the process group, in seconds.
-        """
+        """Take another look, ``now`` on the clock of ``moved``; the timeout is that of the process group, in
+        seconds."""
         waiting = _with(ranks, RankActivity.WAITS)
         others = tuple(
             r for r, rank in ranks.items() if rank.activity not in (RankActivity.WAITS, RankActivity.LEFT)

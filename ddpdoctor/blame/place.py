@@ -149,12 +149,8 @@ _LOCKS = re.compile(r"\.acquire\(|\bwith\b.*lock|flock\(|lockf\(", re.IGNORECASE
 
 
 def place_of(process: SampledProcess, *, nccl: bool = False) -> Place | None:
-    """Where a process stands; None where its stack was not seen.
-
-    Args:
-        nccl: whether collectives are issued to a GPU, so that a rank waits for them wherever it asks the GPU for
-            something.
-    """
+    """Where a process stands; None where its stack was not seen. With ``nccl`` collectives are issued to a GPU, so that
+    a rank waits for them wherever it asks the GPU for something."""
     stack = [frame for frame in process.stack if _PYTHON.search(frame.file)]
     if not stack:
         return None

@@ -20,11 +20,8 @@ from ddpdoctor.progress import Progress
 
 
 def run_bench(options: BenchOptions) -> int:
-    """Measure, write what was measured, and return the exit status.
-
-    Raises:
-        UsageError: an option asks for what cannot be, or a rank failed.
-    """
+    """Measure, write what was measured, and return the exit status; UsageError where an option asks for what cannot be,
+    or a rank failed."""
     host = Host(Launch())
     setting = _setting(host, options)
     temporary_folder()

@@ -10,11 +10,7 @@ from ddpdoctor.progress import Progress
 
 
 def run_check(options: CheckOptions) -> int:
-    """Examine, write the report, and return the exit status.
-
-    Raises:
-        UsageError: an option asks for what cannot be.
-    """
+    """Examine, write the report, and return the exit status; UsageError where an option asks for what cannot be."""
     earlier = _earlier(options)
     request, output = request_of(options), ReportOutput(options)
     with Progress(quiet=options.quiet) as progress:
@@ -38,11 +34,8 @@ def _earlier(options: CheckOptions) -> Request | None:
 
 
 def examined(request: Request, progress: Progress) -> Report:
-    """The report of an examination, with patches where they are asked for.
-
-    Raises:
-        UsageError: patches cannot be made here.
-    """
+    """The report of an examination, with patches where they are asked for; UsageError where they cannot be made
+    here."""
     if not request.options.fix:
         return _examine(request, progress)
     from ddpdoctor.cli.fix import Fixing

@@ -48,11 +48,7 @@ def is_subject(subjects: Sequence[str]) -> bool:
 
 
 def explain(code: str) -> str:
-    """The page of the check with this code or name.
-
-    Raises:
-        UsageError: there is none; the message has the nearest.
-    """
+    """The page of the check with this code or name; UsageError, with the nearest, where there is none."""
     check = registry.by_code(code)
     if check is None:
         no_file = ", and there is no such file" if os.sep in code or "." in code else ""

@@ -46,11 +46,8 @@ _IF_STOPPED = {"hang": _GOES_ON, "top": _GOES_ON, "clean": "some run folders may
 
 
 def command(app: typer.Typer, name: str, options: type, module: str) -> None:
-    """Add a command, whose options are the fields of a dataclass, and whose help is its docstring.
-
-    Args:
-        module: of ``ddpdoctor.cli``, with the function ``run_NAME``; imported when the command runs.
-    """
+    """Add a command, whose options are the fields of a dataclass, and whose help is its docstring. Its module, of
+    ``ddpdoctor.cli``, has the function ``run_NAME``, and is imported when the command runs."""
     kind: type[TyperCommand] = _ReportCommand if issubclass(options, ReportOptions) else _Command
     settings: dict[str, Any] = {"max_content_width": _WIDEST}
     if issubclass(options, JobOptions):

@@ -35,11 +35,8 @@ class Config:
 
 
 def read_config(folder: Path) -> Config:
-    """The table of the nearest pyproject.toml that has one, in this folder or above.
-
-    Raises:
-        UsageError: it cannot be read, or says what is not understood.
-    """
+    """The table of the nearest pyproject.toml that has one, in this folder or above; UsageError where it cannot be
+    read, or says what is not understood."""
     for place in (folder, *folder.parents):
         table = _table(place / "pyproject.toml")
         if table is not None:

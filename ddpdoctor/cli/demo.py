@@ -26,11 +26,8 @@ _FIXED = "_fixed"
 
 
 def run_demo(options: DemoOptions) -> int:
-    """Show one problem; returns 0 where the script was found sick and its twin healthy.
-
-    Raises:
-        UsageError: no demo shows this check, or its files cannot be written.
-    """
+    """Show one problem; returns 0 where the script was found sick and its twin healthy. UsageError where no demo shows
+    this check, or its files cannot be written."""
     if options.list_demos:
         write_out(_listing())
         return 0
@@ -71,11 +68,7 @@ def _demo(subject: str) -> Demo:
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:
-    """Write the scripts; what somebody changed is theirs.
-
-    Raises:
-        UsageError: they cannot be written.
-    """
+    """Write the scripts; what somebody changed is theirs. UsageError where they cannot be written."""
     with writing(folder, "--folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

@@ -38,11 +38,7 @@ class ExplainInputs:
 
 
 def split_inputs(paths: Sequence[str]) -> ExplainInputs:
-    """Tell dumps from a job's output.
-
-    Raises:
-        UsageError: the name of a dump does not tell its rank.
-    """
+    """Tell dumps from a job's output; UsageError where the name of a dump does not tell its rank."""
     given = ExplainInputs({}, [], [])
     for path in paths:
         files = files_of(Path(path)) if Path(path).exists() else []
@@ -62,11 +58,7 @@ def split_inputs(paths: Sequence[str]) -> ExplainInputs:
 
 
 def snapshot_of(files: dict[Path, int], stacks: Sequence[Path]) -> tuple[HangSnapshot, tuple[str, ...]]:
-    """What dumps and stacks show together, and notes for the report.
-
-    Raises:
-        UsageError: none of them can be read.
-    """
+    """What dumps and stacks show together, and notes for the report; UsageError where none of them can be read."""
     dumps, seen = read_files(files), read_stacks(stacks)
     if files and not dumps.ranks:
         raise UsageError(_why_none(dumps))
@@ -83,11 +75,8 @@ def snapshot_of(files: dict[Path, int], stacks: Sequence[Path]) -> tuple[HangSna
 def judge_dumps(
     files: dict[Path, int], stacks: Sequence[Path], log: Callable[[str], None]
 ) -> tuple[list[Verdict], tuple[str, ...], Trace]:
-    """What the checks say of the job that left these dumps and stacks, notes for the report, and the job.
-
-    Raises:
-        UsageError: none of them can be read.
-    """
+    """What the checks say of the job that left these dumps and stacks, notes for the report, and the job; UsageError
+    where none of them can be read."""
     snapshot, notes = snapshot_of(files, stacks)
     if snapshot.processes:
         source = source_of(snapshot)

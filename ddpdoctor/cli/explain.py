@@ -28,11 +28,8 @@ from ddpdoctor.trace import Trace
 
 
 def run_explain(options: ExplainOptions) -> int:
-    """Write a check's page; or read, judge, and write the report. Returns the exit status.
-
-    Raises:
-        UsageError: there is no such check, a file cannot be read, or the report cannot be written.
-    """
+    """Write a check's page; or read, judge, and write the report. Returns the exit status. UsageError where there is no
+    such check, a file cannot be read, or the report cannot be written."""
     if is_subject(options.subjects):
         return write(explain(options.subjects[0]))
     output = ReportOutput(options)
@@ -49,11 +46,7 @@ def run_explain(options: ExplainOptions) -> int:
 
 
 def explain_output(options: ExplainOptions) -> Report:
-    """Read the output and judge it.
-
-    Raises:
-        UsageError: a file cannot be read.
-    """
+    """Read the output and judge it; UsageError where a file cannot be read."""
     try:
         return _report(options)
     except UnreadableInput as unreadable:
@@ -80,11 +73,8 @@ def _report(options: ExplainOptions) -> Report:
 
 
 def _judge_output(paths: list[str], *, needed: bool) -> tuple[list[Verdict], int]:
-    """What the checks say of a job's output, and how many lines it has.
-
-    Raises:
-        UsageError: it has none, and there is nothing else to judge.
-    """
+    """What the checks say of a job's output, and how many lines it has; UsageError where it has none, and there is
+    nothing else to judge."""
     checks = registry.select(Source.LOG)
     log = read(streams(paths), root_cause.words(checks))
     if log.last is None and needed:

@@ -37,11 +37,8 @@ if TYPE_CHECKING:  # imported where a patch is made
 
 
 def run_fix(options: FixOptions) -> int:
-    """Judge a run that was kept, verify patches for what is found, and return the exit status of ``check``.
-
-    Raises:
-        UsageError: the folder is no run's, or an option asks for what cannot be.
-    """
+    """Judge a run that was kept, verify patches for what is found, and return the exit status of ``check``; UsageError
+    where the folder is no run's, or an option asks for what cannot be."""
     wanted = CheckOptions(
         **{name: getattr(options, name) for name in _SHARED},
         trace=options.run_folder,
@@ -60,14 +57,8 @@ _SHARED = ("select", "ignore", "format", "output", "verbose", "fail_on", "quiet"
 
 
 class Fixing:
-    """Verifies patches for what an examination found in a script, and writes them where that is asked for.
-
-    Args:
-        request: what is examined.
-
-    Raises:
-        UsageError: nothing is run that could be patched.
-    """
+    """Verifies patches for what an examination found in a script, and writes them where that is asked for; UsageError
+    where nothing is run that could be patched."""
 
     def __init__(self, request: Request) -> None:
         options = request.options
@@ -148,11 +139,8 @@ class Fixing:
 
 
 def _refuse_unsaved(request: Request) -> None:
-    """Refuse a script before its run that could not be given back as it is after the patches were written.
-
-    Raises:
-        UsageError: it has changes that are not committed, or is not tracked.
-    """
+    """Refuse, by a UsageError, a script before its run that could not be given back as it is after the patches were
+    written: it has changes that are not committed, or is not tracked."""
     job = request.job
     if job is not None and job.kind is JobKind.SCRIPT and job.words:
         script = Path(job.words[0]).absolute()

@@ -33,11 +33,8 @@ from ddpdoctor.trace.reader import Recorded, read_run
 
 
 def run_hang(options: HangOptions) -> int:
-    """Look, judge, write the report, and return the exit status.
-
-    Raises:
-        UsageError: there is nothing to look at, or it may not be looked at.
-    """
+    """Look, judge, write the report, and return the exit status; UsageError where there is nothing to look at, or it
+    may not be looked at."""
     started, output = time.monotonic(), ReportOutput(options)
     if options.dump is not None:  # one that cannot be written is refused before anything else is done
         with writing(options.dump, "--dump"):
@@ -56,11 +53,7 @@ def run_hang(options: HangOptions) -> int:
 
 
 def examine_job(options: HangOptions) -> Report:
-    """Look and judge, without progress.
-
-    Raises:
-        UsageError: there is nothing to look at, or no one job.
-    """
+    """Look and judge, without progress; UsageError where there is nothing to look at, or no one job."""
     started = time.monotonic()
     source = _look(options, Progress(quiet=True))
     if source is None:
@@ -163,11 +156,8 @@ def _choice(jobs: Sequence[Job]) -> str:
 
 
 def _keep(source: HangSource, folder: str) -> None:
-    """Write down what was looked at, for another time or another host.
-
-    Raises:
-        UsageError: the folder cannot be written.
-    """
+    """Write down what was looked at, for another time or another host; UsageError where the folder cannot be
+    written."""
     with writing(folder, "--dump"):
         staging = _staging(folder)
         snapshots.write(source.trace.snapshot or HangSnapshot(), staging, source.records)
@@ -176,11 +166,8 @@ def _keep(source: HangSource, folder: str) -> None:
 
 
 def _staging(folder: str) -> Path:
-    """A folder inside it, made anew, in which everything is written before it is moved.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """A folder inside it, made anew, in which everything is written before it is moved; OSError where it cannot be
+    made."""
     staging = Path(folder, f".{os.getpid()}.part")
     staging.mkdir(parents=True, exist_ok=True)
     return staging

@@ -19,11 +19,7 @@ from ddpdoctor.unreached.lines import UnreachedLines
 
 
 class Judging:
-    """The verdicts of one command, put together into its report.
-
-    Args:
-        folder: where what cannot go into the report is kept.
-    """
+    """The verdicts of one command, put together into its report; in the folder is kept what cannot go into that."""
 
     def __init__(self, request: Request, folder: Path) -> None:
         self.request, self.folder = request, folder
@@ -107,11 +103,7 @@ _MOST = 3
 
 
 def with_hosts(verdict: Verdict, hosts: Mapping[int, str]) -> Verdict:
-    """The verdict whose headlines name the hosts of ranks; as it is where all ranks are on one host.
-
-    Args:
-        hosts: the host of each rank.
-    """
+    """The verdict whose headlines name the host of each rank; as it is where all ranks are on one host."""
     if len({*hosts.values()}) < 2:
         return verdict
     return verdict.with_each(

@@ -24,11 +24,7 @@ _PORT_OF_LINE = re.compile(r" --(?:master[-_]port|main_process_port)[= ](?P<port
 
 
 def launch_of(options: LaunchOptions, host: Host) -> Launch:
-    """The launch that these options ask for.
-
-    Raises:
-        UsageError: it cannot be.
-    """
+    """The launch that these options ask for; UsageError where it cannot be."""
     if options.node_rank is not None and not 0 <= options.node_rank < options.nnodes:
         raise UsageError(f"--node-rank {options.node_rank} is not a node of --nnodes {options.nnodes}")
     address, port = _endpoint(options, host)
@@ -72,11 +68,8 @@ def _elastic_rendezvous(launch: Launch) -> tuple[tuple[str, str], ...]:
 
 
 def ranks_on(host: Host, nproc: int | None) -> int:
-    """The ranks of this node: as many as are asked for, or one for each GPU, or 2.
-
-    Raises:
-        UsageError: this machine cannot sensibly run so many.
-    """
+    """The ranks of this node: as many as are asked for, or one for each GPU, or 2; UsageError where this machine cannot
+    sensibly run so many."""
     nproc = default_nproc(host) if nproc is None else nproc
     most = int(RANKS_ON_ONE_CPU * math.sqrt(host.system.cpus()[1]))
     if not 1 <= nproc <= most:
@@ -121,11 +114,7 @@ NPROC = 8
 
 
 def imagined_of(options: CheckOptions) -> Imagined | None:
-    """The job that the script is to see; None where all of its ranks are real.
-
-    Raises:
-        UsageError: it cannot be.
-    """
+    """The job that the script is to see; None where all of its ranks are real, UsageError where it cannot be."""
     size = options.world_size
     if size is None:
         return None

@@ -44,11 +44,8 @@ class _Started:
 
 
 def with_launcher(options: _O, environ: Mapping[str, str]) -> _O:
-    """The options with the hosts on which a launcher started this command, where they name none.
-
-    Raises:
-        UsageError: a launcher started the command more than once on a host, or for a changing number of hosts.
-    """
+    """The options with the hosts on which a launcher started this command, where they name none; UsageError where it
+    started it more than once on a host, or for a changing number of hosts."""
     if options.nnodes > 1 or options.rendezvous or options.standalone:
         return options
     if environ.get("PET_NNODES"):

@@ -40,11 +40,7 @@ def unfinished(trace: Trace, time_limit: float | None) -> str | None:
 
 
 def facts(trace: Trace, working: Path) -> dict[str, Any]:
-    """What ``run`` in the report tells of it.
-
-    Args:
-        working: the working directory of the run.
-    """
+    """What ``run`` in the report tells of it, which worked in this directory."""
     if trace.bundled:
         return {}
     known: dict[str, Any] = {"rehearsal": trace.rehearsal, "shortened": None, "trained": _trained(trace)}

@@ -128,11 +128,7 @@ class NodeCount:
 
     @classmethod
     def parse(cls, text: str) -> NodeCount:
-        """``3``, or as torchrun has it for an elastic job, ``2:3``.
-
-        Raises:
-            ValueError: it is neither.
-        """
+        """``3``, or as torchrun has it for an elastic job, ``2:3``; ValueError where it is neither."""
         least, colon, most = text.partition(":")
         count = cls(int(least), int(most if colon else least))
         if not 1 <= count.least <= count.most:

@@ -36,11 +36,8 @@ _LEAST_BYTES = 1 << 20
 
 
 def write_out(text: str) -> None:
-    """Write all of it; that the reader has gone changes nothing of the exit status.
-
-    Raises:
-        UsageError: stdout takes nothing, for instance on a full disk.
-    """
+    """Write all of it; that the reader has gone changes nothing of the exit status. UsageError where stdout takes
+    nothing, for instance on a full disk."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII locale shows what it can
     try:
@@ -60,11 +57,7 @@ def _discard_the_rest() -> None:
 
 @contextmanager
 def writing(path: str | Path, option: str = "--output") -> Iterator[None]:
-    """Refuse what cannot be written in one line.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Refuse, by a UsageError in one line, what cannot be written."""
     try:
         yield
     except OSError as failed:
@@ -73,11 +66,7 @@ def writing(path: str | Path, option: str = "--output") -> Iterator[None]:
 
 
 def open_output(path: str | None, option: str = "--output") -> Path | None:
-    """Refuse an output file that cannot be written before anything else is done.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Refuse, by a UsageError, an output file that cannot be written before anything else is done."""
     if path is None:
         return None
     file = Path(path)
@@ -95,11 +84,7 @@ def open_output(path: str | None, option: str = "--output") -> Path | None:
 
 
 def verify_picture(path: str) -> Path:
-    """Refuse a picture that cannot be drawn before anything else is done.
-
-    Raises:
-        UsageError: it cannot.
-    """
+    """Refuse, by a UsageError, a picture that cannot be drawn before anything else is done."""
     if Path(path).suffix.lower() not in FORMATS:
         raise UsageError(f"{quote(path)} ends with neither .png nor .svg")
     try:
@@ -110,12 +95,8 @@ def verify_picture(path: str) -> Path:
 
 
 class ReportOutput:
-    """Where the reports go, and around them what the job writes itself.
-
-    Raises:
-        UsageError: a file cannot be written, or two reports go to the same place; so it is refused before anything
-            else is done.
-    """
+    """Where the reports go, and around them what the job writes itself. A file that cannot be written, or two reports
+    that go to the same place, are refused by a UsageError before anything else is done."""
 
     def __init__(self, options: ReportOptions) -> None:
         _verify_places(options)
@@ -138,14 +119,8 @@ class ReportOutput:
         return begin
 
     def write(self, report: Report, *, silent: bool = False) -> None:
-        """Write a report in each format, with the lines that it is about, and with what is secret masked.
-
-        Args:
-            silent: whether a person who reads stdout is told nothing.
-
-        Raises:
-            UsageError: it cannot be written.
-        """
+        """Write a report in each format, with the lines that it is about, and with what is secret masked; silent where
+        a person who reads stdout is told nothing. UsageError where it cannot be written."""
         shown = presentable(report)
         self.write_each(
             lambda format, to_terminal: render(shown, format, verbose=self._verbose, to_terminal=to_terminal),
@@ -157,15 +132,8 @@ class ReportOutput:
                 print(f"{files}: {verdict(shown)}", file=sys.stderr)
 
     def write_each(self, text: Callable[[Format, bool], str], *, silent: bool = False) -> None:
-        """Write a text in each format, to stdout last.
-
-        Args:
-            text: makes it, for a format, and for stdout or not.
-            silent: whether a person who reads stdout is told nothing.
-
-        Raises:
-            UsageError: it cannot be written.
-        """
+        """Write a text in each format, to stdout last; silent where a person who reads stdout is told nothing. The text
+        is made for a format, and for stdout or not. UsageError where it cannot be written."""
         for format, file in self._reports:
             if file is not None:
                 write_text(text(format, False), file)
@@ -182,11 +150,7 @@ def presentable(report: Report) -> Report:
 
 
 def _verify_places(options: ReportOptions) -> None:
-    """Refuse two reports in the same place.
-
-    Raises:
-        UsageError: there are.
-    """
+    """Refuse two reports in the same place, by a UsageError."""
     place, count = Counter(file for _, file in options.reports).most_common(1)[0]
     if count > 1 and place == STDOUT:
         raise UsageError("only one report can go to stdout; put --output FILE after the others' --format")
@@ -195,11 +159,7 @@ def _verify_places(options: ReportOptions) -> None:
 
 
 def write_text(text: str, output: Path | None) -> None:
-    """Write to the output file, or to stdout where there is none.
-
-    Raises:
-        UsageError: it cannot be written.
-    """
+    """Write to the output file, or to stdout where there is none; UsageError where it cannot be written."""
     if output is None:
         write_out(text)
         return

@@ -83,11 +83,7 @@ def selectors(given: list[str] | None) -> tuple[str, ...]:
 
 
 def request_of(options: CheckOptions) -> Request:
-    """What is to be examined.
-
-    Raises:
-        UsageError: an option asks for what cannot be.
-    """
+    """What is to be examined; UsageError where an option asks for what cannot be."""
     config = read_config(Path.cwd())
     options = config.fill(options)
     if not (options.world_size or options.trace):  # which are of this host alone
@@ -209,11 +205,7 @@ def kind_of(options: JobOptions) -> JobKind:
 
 
 def job_of(options: JobOptions, recorder: RecorderOptions) -> Job | None:
-    """The job that is asked for; None where none is.
-
-    Raises:
-        UsageError: it is not there, or is not Python.
-    """
+    """The job that is asked for; None where none is, UsageError where it is not there, or is not Python."""
     kind = kind_of(options)
     words = tuple(options.words or ())[kind is JobKind.LINE :]
     if kind is JobKind.MODULE:

@@ -37,11 +37,8 @@ class RunFolder:
         self._stays = False
 
     def keep(self, report: Report, here: bool = False) -> Report:
-        """The report, which names the folder where it stays, with its size.
-
-        Args:
-            here: whether it then moves into the current directory.
-        """
+        """The report, which names the folder where it stays, with its size; that then moves ``here``, into the current
+        directory."""
         wanted = report.exit_status != 0 or self._request.options.keep
         self._stays = wanted and any(file.name != _MARKER for file in self.path.iterdir())
         if not self._stays:
@@ -140,11 +137,7 @@ def _is_in_use(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _locked(marker: Path) -> Iterator[None]:
-    """Alone with a folder.
-
-    Raises:
-        OSError: somebody uses it.
-    """
+    """Alone with a folder; OSError where somebody uses it."""
     lock = os.open(marker, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -117,11 +117,7 @@ class RunJudging(Judging):
     """The folder of the job that was judged."""
 
     def judge_run(self, trace: Trace, folders: Sequence[Path]) -> None:
-        """Judge a training run, and where it broke its output, too.
-
-        Args:
-            folders: the job's, one for each host.
-        """
+        """Judge a training run by the job's folders, one for each host, and where it broke its output, too."""
         self.judged = trace
         self._job_folder = next(iter(folders), None)
         checks = self.request.checks(Source.RUN)

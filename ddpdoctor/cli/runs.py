@@ -69,12 +69,8 @@ def _write(
     text: str,
     extra: Sequence[Mapping[str, object]] | None = None,
 ) -> int:
-    """Write in the format that was asked for.
-
-    Args:
-        text: the table.
-        extra: what JSON says beside the summary, for each run.
-    """
+    """Write the table in the format that was asked for; ``extra`` is what JSON says beside the summary, for each
+    run."""
     match options.format:
         case run_options.RunFormat.JSON:
             pairs = zip(summaries, extra or [{}] * len(summaries), strict=True)
@@ -98,11 +94,7 @@ def _summaries(
 
 
 def _chosen(names: Sequence[str], options: run_options.RunsOptions) -> list[Run]:
-    """The runs of these names; all of the folder where none is given.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The runs of these names; all of the folder where none is given. UsageError where there is none."""
     folder = options.runs_folder
     there = find_runs(Path(folder))
     if not there and tuple(names) in ((), (run_options.LATEST,)):

@@ -25,11 +25,7 @@ _LINE_SECONDS = 10.0
 
 
 def run_top(options: TopOptions) -> int:
-    """Show the job until it ends, and return the exit status.
-
-    Raises:
-        UsageError: there is no job to show.
-    """
+    """Show the job until it ends, and return the exit status; UsageError where there is no job to show."""
     folder = _folder(options.run)
     watch = Watch(folder / RECORD)
     ranks, title = LiveRanks(watch), _title(folder)

@@ -31,11 +31,8 @@ _LOOK_SECONDS = 0.1
 
 
 def run_train(options: TrainOptions) -> int:
-    """Train, or list the configurations, and return the exit status.
-
-    Raises:
-        UsageError: an option or a setting asks for what cannot be.
-    """
+    """Train, or list the configurations, and return the exit status; UsageError where an option or a setting asks for
+    what cannot be."""
     if options.list_configs:
         return _list()
     settings = [
@@ -54,11 +51,7 @@ def _list() -> int:
 
 
 def _config_file(name: str | None) -> Path | None:
-    """The file of this name, or the bundled configuration.
-
-    Raises:
-        UsageError: there is neither.
-    """
+    """The file of this name, or the bundled configuration; UsageError where there is neither."""
     if name is None:
         return None
     configs = bundled_configs()
@@ -133,11 +126,7 @@ def _where(folder: str | Path | None) -> str:
 
 
 def _new_folder(name: str) -> Path:
-    """A folder that no other run has.
-
-    Raises:
-        UsageError: it cannot be made.
-    """
+    """A folder that no other run has; UsageError where it cannot be made."""
     begun = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     safe = "".join(c if c.isalnum() or c in "-_." else "-" for c in name)
     for count in range(1, 1000):
@@ -153,11 +142,8 @@ def _new_folder(name: str) -> Path:
 
 
 def launch_of_training(options: TrainOptions, configured: Mapping[str, Any]) -> Launch:
-    """The launch: what the command line leaves open is as configured, in the section ``parallel``.
-
-    Raises:
-        UsageError: it cannot be.
-    """
+    """The launch: what the command line leaves open is as configured, in the section ``parallel``; UsageError where it
+    cannot be."""
     nproc = _nproc(options, configured) if options.nproc is None else options.nproc
     options = replace(options, nproc=nproc, node_rank=options.node_rank or 0)
     return launch_of(options, Host(Launch()))

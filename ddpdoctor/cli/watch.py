@@ -41,11 +41,8 @@ GRACE = 5.0
 
 
 def run_watch(options: WatchOptions) -> int:
-    """Run the job, write the report where there is something to say, and return the exit status.
-
-    Raises:
-        UsageError: an option asks for what cannot be.
-    """
+    """Run the job, write the report where there is something to say, and return the exit status; UsageError where an
+    option asks for what cannot be."""
     if not options.words:
         raise UsageError("watch requires a job: ddpdoctor watch -- torchrun train.py")
     shared = {field.name: getattr(options, field.name) for field in fields(RunOptions)}

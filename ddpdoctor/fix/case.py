@@ -53,11 +53,7 @@ class Project:
         return Path(os.path.normpath(self.folder / self._real(file)))
 
     def source(self, file: str) -> Source:
-        """A file that a finding names.
-
-        Raises:
-            CannotPatch: it is no file of the user's that can be changed.
-        """
+        """A file that a finding names; CannotPatch where it is no file of the user's that can be changed."""
         path = self.path(file)
         if path not in self._sources:
             _refuse_installed(path)
@@ -87,11 +83,8 @@ class Project:
         return {path: of_file for path, of_file in edits.items() if of_file}
 
     def after(self, edits: Mapping[Path, Iterable[Edit]]) -> dict[Path, bytes]:
-        """What stands in the files after these edits.
-
-        Raises:
-            CannotPatch: the edits do not go together, or leave no Python.
-        """
+        """What stands in the files after these edits; CannotPatch where those do not go together, or leave no
+        Python."""
         sources = {path: self._sources[path] for path in edits}
         return {path: source.encoded(source.after(edits[path])) for path, source in sources.items()}
 
@@ -116,22 +109,15 @@ class Case:
 
     @property
     def source(self) -> Source:
-        """The file that the finding names.
-
-        Raises:
-            CannotPatch: it names none.
-        """
+        """The file that the finding names; CannotPatch where it names none."""
         if self.finding.where is None or self.finding.where.line is None:
             raise CannotPatch("the finding names no line")
         return self.project.source(self.finding.where.file)
 
     @property
     def scripts(self) -> list[Source]:
-        """The files that the ranks were started with, as far as they are known.
-
-        Raises:
-            CannotPatch: one cannot be changed.
-        """
+        """The files that the ranks were started with, as far as they are known; CannotPatch where one cannot be
+        changed."""
         return [self.project.source(str(path)) for path in self.project.scripts]
 
     @property
@@ -147,11 +133,8 @@ class Case:
 
     @property
     def loop(self) -> Node:
-        """The loop at its line: the one that begins there, or the innermost around it.
-
-        Raises:
-            CannotPatch: there is none.
-        """
+        """The loop at its line: the one that begins there, or the innermost around it; CannotPatch where there is
+        none."""
         loops = self.source.on_line(self.line, ast.For)
         if not loops:
             raise CannotPatch(f"line {self.line} is in no loop")
@@ -162,11 +145,8 @@ class Case:
         return self.source.calls(*names, within=self.statement)
 
     def call_at(self, where: Where | None, *names: str) -> tuple[Source, Node]:
-        """The first call of one of these names in the statement at a line, and its file.
-
-        Raises:
-            CannotPatch: there is none.
-        """
+        """The first call of one of these names in the statement at a line, and its file; CannotPatch where there is
+        none."""
         either = " or ".join(name.rpartition(".")[2] for name in names)
         if where is None or where.line is None:
             raise CannotPatch(f"it is not known where {either} is called")
@@ -178,10 +158,7 @@ class Case:
 
     def wraps(self) -> list[tuple[Source, Node]]:
         """The calls that wrapped a module in the run; those in the file of the finding where the run does not tell.
-
-        Raises:
-            CannotPatch: there are none.
-        """
+        CannotPatch where there are none."""
         wrappers = [wrapper for recording in self.trace.recorded.values() for wrapper in recording.wrappers]
         made = [wrapper.at for wrapper in wrappers if wrapper.at and not wrapper.library]
         if places := {(place.file, place.line): place for place in made}:

@@ -38,11 +38,7 @@ class Proposal:
 
 
 def proposals(finding: Finding, trace: Trace, project: Project, refusals: list[str]) -> Iterator[Proposal]:
-    """What may cure a finding, the preferred first.
-
-    Args:
-        refusals: is given why a patch cannot be made.
-    """
+    """What may cure a finding, the preferred first; ``refusals`` is given why a patch cannot be made."""
     check = registry.by_code(finding.code)
     if check is not None and trace.framework in check.fix_with:
         refusals.append("a framework makes what would have to change; the fix is in its words")
@@ -162,11 +158,8 @@ _MADE_BY: Mapping[str, Callable[[str], bool]] = {
 
 
 def in_names_of(source: Source, line: int, fix: str) -> str:
-    """A fix whose lines of Python have the names that the script has for the same things at a line.
-
-    Raises:
-        CannotPatch: there is no statement at this line.
-    """
+    """A fix whose lines of Python have the names that the script has for the same things at a line; CannotPatch where
+    there is no statement at this line."""
     at = source.statement_at(line)
     names: dict[str, str | None] = {}
 

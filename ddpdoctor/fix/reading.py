@@ -35,11 +35,8 @@ class Reading(Nodes):
     """A file of the user's, as patches read it."""
 
     def means(self, node: Node, *names: str) -> bool:
-        """Whether an expression is one of these functions or classes.
-
-        Args:
-            names: qualified; one without a dot is a method of whatever object.
-        """
+        """Whether an expression is one of these functions or classes, by qualified names; one without a dot is a method
+        of whatever object."""
         found = self.expression(node).names
         last = getattr(node, "attr", getattr(node, "id", ""))
         plain = {name for name in names if "." not in name}
@@ -266,11 +263,7 @@ class Reading(Nodes):
         return not names or any(name.startswith("torch.optim.") for name in names)
 
     def assigned_to(self, call: Node) -> str:
-        """The name that the statement of a call assigns its value to.
-
-        Raises:
-            CannotPatch: it assigns it to none.
-        """
+        """The name that the statement of a call assigns its value to; CannotPatch where it assigns it to none."""
         statement = self.statement(call)
         if isinstance(statement, ast.Assign) and statement.value is call and dotted(statement.targets[0]):
             return self.code(statement.targets[0])

@@ -28,15 +28,9 @@ _VERSION = ".".join(platform.python_version_tuple()[:2])
 
 
 class Nodes(Text):
-    """One file of Python, as a part of a program; what patches are given is a :class:`~ddpdoctor.fix.writing.Source`.
-
-    Args:
-        path: absolute.
-        project: gives the other files of the program.
-
-    Raises:
-        CannotPatch: as above, or Python cannot parse it.
-    """
+    """One file of Python, by its absolute path, as a part of a program, whose other files the project gives;
+    CannotPatch as above, or where Python cannot parse it. What patches are given is a
+    :class:`~ddpdoctor.fix.writing.Source`."""
 
     def __init__(self, path: Path, project: Project, program: Program, raw: bytes | None = None) -> None:
         super().__init__(path, raw)
@@ -145,11 +139,7 @@ class Nodes(Text):
         return block[block.index(statement) + 1 :]
 
     def statement_at(self, line: int | None) -> Node:
-        """The innermost statement at this line.
-
-        Raises:
-            CannotPatch: there is none.
-        """
+        """The innermost statement at this line; CannotPatch where there is none."""
         nodes = self.on_line(line, ast.stmt)
         simple = [node for node in nodes if not isinstance(node, COMPOUND)]
         for node in simple or nodes:
@@ -169,11 +159,7 @@ class Nodes(Text):
     # -- edits --------------------------------------------------------------------------------------------
 
     def replace(self, node: Node, code: str) -> None:
-        """Put this in place of an expression.
-
-        Raises:
-            CannotPatch: its place in an f-string is not known.
-        """
+        """Put this in place of an expression; CannotPatch where its place in an f-string is not known."""
         begin, end = self.span(node)
         if self.code(node) != self.text[begin:end]:
             raise CannotPatch(f"what would change at line {node.lineno} is in an f-string")
@@ -204,11 +190,8 @@ class Nodes(Text):
         self._edits.append(Edit(begin, begin, lines))
 
     def insert_first(self, compound: Node, code: str) -> None:
-        """New lines at the beginning of the body of a loop or the like.
-
-        Raises:
-            CannotPatch: the body stands in the line of its header.
-        """
+        """New lines at the beginning of the body of a loop or the like; CannotPatch where that stands in the line of
+        its header."""
         first = compound.body[0]
         if not self.begins_line(first):
             raise CannotPatch(f"line {compound.lineno} has its body in one line")
@@ -224,11 +207,8 @@ class Nodes(Text):
         return "".join(f"{margin}{line}\n" if line else "\n" for line in lines)
 
     def delete(self, statement: Node) -> None:
-        """Take a statement away, with its lines.
-
-        Raises:
-            CannotPatch: it is the only one of its block, or shares its line.
-        """
+        """Take a statement away, with its lines; CannotPatch where it is the only one of its block, or shares its
+        line."""
         if len(self.block(statement)) < 2 or not self.begins_line(statement):
             raise CannotPatch(f"line {statement.lineno} is all that its block has")
         self.delete_lines(statement)
@@ -240,20 +220,13 @@ class Nodes(Text):
         self._edits.append(Edit(begin, end, ""))
 
     def move_before(self, statement: Node, other: Node) -> None:
-        """Move a statement in front of another.
-
-        Raises:
-            CannotPatch: it cannot be taken away from its place.
-        """
+        """Move a statement in front of another; CannotPatch where it cannot be taken away from its place."""
         self.insert_before(other, self.reindented(statement, ""))
         self.delete(statement)
 
     def indent_lines(self, statements: Node, under: str) -> None:
-        """Put a statement, or a list of neighbouring ones, under a header such as ``if rank == 0:``.
-
-        Raises:
-            CannotPatch: a string goes over several of their lines.
-        """
+        """Put a statement, or a list of neighbouring ones, under a header such as ``if rank == 0:``; CannotPatch where
+        a string goes over several of their lines."""
         group = statements if isinstance(statements, list) else [statements]
         self.insert_before(group[0], under)
         for statement in group:
@@ -332,11 +305,8 @@ class Nodes(Text):
         return edits
 
     def after(self, edits: Iterable[Edit]) -> str:
-        """The text after these edits, with line ends as ``\\n``.
-
-        Raises:
-            CannotPatch: they do not go together, or leave no Python.
-        """
+        """The text after these edits, with line ends as ``\\n``; CannotPatch where they do not go together, or leave no
+        Python."""
         text = apply_edits(self.text, edits)
         try:
             compile(text, str(self.path), "exec", dont_inherit=True)
@@ -345,11 +315,7 @@ class Nodes(Text):
         return text
 
     def encoded(self, text: str) -> bytes:
-        """A text with the file's line ends and in its encoding.
-
-        Raises:
-            CannotPatch: the encoding lacks a character.
-        """
+        """A text with the file's line ends and in its encoding; CannotPatch where that lacks a character."""
         try:
             return text.replace("\n", self.newline).encode(self.encoding)
         except UnicodeEncodeError:

@@ -69,11 +69,7 @@ def _moved(name: str, moved: Moved) -> str:
 
 
 def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Verdict:
-    """What the run of the copy says of a patch.
-
-    Args:
-        cured: the findings that the patch is for, and those that were cured with it.
-    """
+    """What the run of the copy says of a patch for these findings, and of those that were cured with it."""
     cured = tuple(cured)
     codes = ", ".join(dict.fromkeys(finding.code for finding in cured))
     targets = {key_of(finding, moved) for finding in cured}

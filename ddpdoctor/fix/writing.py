@@ -34,11 +34,8 @@ class Source(Reading):
         return names
 
     def use(self, target: str) -> str:
-        """How the file may write this name, by the imports that it has; an import is added where it takes one.
-
-        Args:
-            target: the full name, such as ``torch.distributed.barrier``; or a module, such as ``os``.
-        """
+        """How the file may write a full name, such as ``torch.distributed.barrier``, or that of a module, such as
+        ``os``: by the imports that it has; an import is added where it takes one."""
         names = self.bound()
         parent, _, last = target.rpartition(".")
         by_last = [local for local, full in names.items() if full.rpartition(".")[2] == last and "." in full]
@@ -128,11 +125,8 @@ class Source(Reading):
     # -- the process group ----------------------------------------------------------------------------------
 
     def rank(self, at: Node, *, plain: bool = False) -> str:
-        """The rank, as the file may write it here: its own variable, or a call.
-
-        Args:
-            plain: whether there is a process group wherever this runs; else it is 0 without one.
-        """
+        """The rank, as the file may write it here: its own variable, or a call. It is 0 without a process group, unless
+        it is ``plain`` that there is one wherever this runs."""
         return self._from_group(at, "get_rank", "" if plain else "0")
 
     def world_size(self, at: Node, *, plain: bool = False) -> str:
@@ -186,11 +180,8 @@ class Source(Reading):
         return f"{number} == 0"
 
     def is_local_rank_0(self, at: Node) -> str:
-        """The condition for one rank of each host, as it can be written here.
-
-        Raises:
-            CannotPatch: the script starts its ranks itself, and the file does not tell which is the first of its host.
-        """
+        """The condition for one rank of each host, as it can be written here; CannotPatch where the script starts its
+        ranks itself, and the file does not tell which is the first of its host."""
         if name := self.local_rank(at):
             return f"{name} == 0"
         if self.calls(*SPAWNS):
@@ -243,11 +234,8 @@ class Source(Reading):
         return f"{self.use('torch.tensor')}(float({value}){option})"
 
     def _device(self, at: Node) -> str:
-        """The device of this rank, as the file may write it here; empty in a file that names no GPU.
-
-        Raises:
-            CannotPatch: the file does not tell.
-        """
+        """The device of this rank, as the file may write it here; empty in a file that names no GPU, CannotPatch where
+        it does not tell."""
         if name := self.readable(at, self._is_device):
             return name
         # What the text does not define, such as an option, is known by how this function uses it.
@@ -272,11 +260,7 @@ class Source(Reading):
         return isinstance(end.node, (ast.Constant, ast.JoinedStr)) and _names_device(end.node)
 
     def plain_if(self, node: Node) -> Node:
-        """An if without elif and else.
-
-        Raises:
-            CannotPatch: it has one, or is one.
-        """
+        """An if without elif and else; CannotPatch where it has one, or is one."""
         if node.orelse or self.code(node).startswith("elif"):
             raise CannotPatch(f"the condition at line {node.lineno} has more branches")
         return node

@@ -26,12 +26,8 @@ MOST_CALLS = 3
 
 
 class Calls(Index):
-    """The call graph of one program, which needs to know what expressions name.
-
-    Args:
-        files: of the program, by path.
-        called: the qualified names of what a run called at a line, by file and line.
-    """
+    """The call graph of one program, of its files by path, which needs to know what expressions name; ``called`` are
+    the qualified names of what a run called at a line, by file and line."""
 
     def __init__(self, files: Mapping[str, File], called: Mapping[tuple[str, int], Sequence[str]]) -> None:
         super().__init__(files)

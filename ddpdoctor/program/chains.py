@@ -49,12 +49,8 @@ Reaching: TypeAlias = dict[str, frozenset[Definition]]
 
 
 class Chains:
-    """The definitions of one scope, and those that reach each use.
-
-    Args:
-        scope: a function, a lambda, a class or a module.
-        set_by: the attributes that a call sets in the object whose method it is.
-    """
+    """The definitions of one scope (a function, a lambda, a class or a module), and those that reach each use;
+    ``set_by`` are the attributes that a call sets in the object whose method it is."""
 
     def __init__(self, scope: Scope, set_by: Callable[[ast.Call], Collection[str]]) -> None:
         self.scope = scope

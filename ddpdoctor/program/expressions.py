@@ -233,11 +233,8 @@ class Expression:
         return self.inner(given) if given is not None else None
 
     def made_of(self, hides: Callable[[Expression], bool] = lambda _: False) -> Iterator[Expression]:
-        """The expressions that its value is made of, itself first, through assignments, calls and constructors.
-
-        Args:
-            hides: whether what an expression is made of does not matter.
-        """
+        """The expressions that its value is made of, itself first, through assignments, calls and constructors; not
+        those of what ``hides`` them."""
         with suppress(RecursionError):
             for point in self.program.flow.walk(self.point, self._hidden(hides)):
                 node = point.node

@@ -18,11 +18,7 @@ class Flow(Values):
 
     def walk(self, point: Point, hides: Callable[[Point], bool]) -> Iterator[Point]:
         """Everything that a value is made of, the nearest first: also in constructors, in functions that were given a
-        variable to change, and what a loop goes over.
-
-        Args:
-            hides: whether what a value is made of does not matter.
-        """
+        variable to change, and what a loop goes over; not what that is made of which ``hides`` it."""
         return self._spread({point: None}, hides, lambda it: (*self.made_of(it).parts, *self._inside(it)))
 
     def _spread(
@@ -83,11 +79,8 @@ class Flow(Values):
     def origins(
         self, point: Point, hides: Callable[[Point], bool] = lambda _: False
     ) -> dict[Leaf, list[Point]]:
-        """Where a value comes from, and for each the way from there to it, in the order in which values were made.
-
-        Args:
-            hides: whether where a value comes from does not matter.
-        """
+        """Where a value comes from, and for each the way from there to it, in the order in which values were made; not
+        where a value comes from that ``hides`` it."""
         return self._search(point, hides)[0]
 
     def only(self, point: Point, allowed: Collection[Origin]) -> bool:

@@ -18,13 +18,8 @@ class Way(str, Enum):
 
 
 def way_of(path: str, line: int, tried: int) -> Way | None:
-    """What becomes of an exception that a function handles; None where its file does not tell.
-
-    Args:
-        path: of that function's file.
-        line: where the function stands.
-        tried: the line through which the exception came to it.
-    """
+    """What becomes of an exception that came through the line ``tried`` to a function, and that this handles; None
+    where its file does not tell. The line is where the function stands."""
     file = read(path)
     ways = [(getattr(it, "lineno", 0), _of_node(it, line, tried)) for it in file.scopes] if file else []
     return max(((start, way) for start, way in ways if way), default=(0, None))[1]

@@ -23,11 +23,7 @@ class Identities:
         self._under_way: set[Point] = set()
 
     def of(self, point: Point) -> int:
-        """The number of a value.
-
-        Raises:
-            RecursionError: it is put together too deep.
-        """
+        """The number of a value; RecursionError where it is put together too deep."""
         if point in self._under_way:  # of a variable that a loop changes
             return self._number(self._place(point))
         if point not in self._of_points:

@@ -112,12 +112,8 @@ Question = TypeVar("Question", bound=Callable[..., Any])
 
 
 def answered_once(none: object, *, whole: bool = False) -> Callable[[Question], Question]:
-    """A question about a point whose answer is kept.
-
-    Args:
-        none: the answer where it asks for itself.
-        whole: whether an answer is kept only where none that it rests on was cut off so.
-    """
+    """A question about a point whose answer is kept, which is ``none`` where it asks for itself; with ``whole`` only
+    where no answer that it rests on was cut off so."""
 
     def keep(find: Question) -> Question:
         @wraps(find)
@@ -144,11 +140,7 @@ def answered_once(none: object, *, whole: bool = False) -> Callable[[Question], 
 
 
 class Index:
-    """The definitions of one program.
-
-    Args:
-        files: of the program, by path.
-    """
+    """The definitions of one program, of its files by path."""
 
     def __init__(self, files: Mapping[str, File]) -> None:
         self.files = files

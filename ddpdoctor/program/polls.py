@@ -37,11 +37,8 @@ class Poll:
 
 
 def poll_of(places: Sequence[Where], script: str = "") -> Poll | None:
-    """The loop that does nothing but look in which a rank is; None where it does more, or is in none.
-
-    Args:
-        places: the lines of the script's own functions through which the rank came, the innermost first.
-    """
+    """The loop that does nothing but look in which a rank is; None where it does more, or is in none. The rank came
+    there through these lines of the script's own functions, the innermost first."""
     polls = (poll_at(where, Program.holding(where, script)) for where in places[:_MOST_PLACES])
     return next(filter(None, polls), None)
 

@@ -17,11 +17,8 @@ _CONVERTS = frozenset({"builtins.int", "builtins.bool", "builtins.str"})
 
 
 class Trial:
-    """One number for each value that is tried.
-
-    Args:
-        known: what a value is, also of one that has no copies; None of one that follows from others, or not at all.
-    """
+    """One number for each value that is tried. ``known`` says what a value is, also of one that has no copies; None of
+    one that follows from others, or not at all."""
 
     def __init__(self, known: Callable[[Point], Any]) -> None:
         self.known = known
@@ -30,11 +27,7 @@ class Trial:
         self._under_way: set[Point] = set()
 
     def value(self, expression: Expression, steps: int = 0) -> Any:
-        """What an expression is.
-
-        Raises:
-            Undecided: that does not follow from what is tried.
-        """
+        """What an expression is; Undecided where that does not follow from what is tried."""
         if steps > _MOST_STEPS:
             raise Undecided
         return expression.value(lambda part: self._of_part(part, steps + 1))

@@ -14,11 +14,7 @@ _MOST = 100
 
 
 def compared(before: Report, after: Report, name: str) -> Report:
-    """The report of a run with what an earlier one had.
-
-    Args:
-        name: of the earlier run.
-    """
+    """The report of a run with what an earlier one, of this name, had."""
     states = _states(before, after)
     codes = {
         state: list(dict.fromkeys(finding.code for finding, its in states if its == state))

@@ -215,11 +215,7 @@ class Trace:
         return tuple(host for host in self.lost if host.host not in present)
 
     def require_end(self) -> None:
-        """For a check that has nothing to say of a run that broke.
-
-        Raises:
-            NotMeasured: why the run did not get to its end.
-        """
+        """For a check that has nothing to say of a run that broke: NotMeasured, with why it did not get to its end."""
         if self.broken:
             raise NotMeasured(self.broken)
 
@@ -236,41 +232,27 @@ class Trace:
         return {rank.rank: rank.recording for rank in self.ranks if rank.recording is not None}
 
     def recordings(self) -> dict[int, Recording]:
-        """What the recorder saw, by rank.
-
-        Raises:
-            NotMeasured: it saw no process group.
-        """
+        """What the recorder saw, by rank; NotMeasured where it saw no process group."""
         recordings = self.recorded
         if not any(recording.groups for recording in recordings.values()):
             raise NotMeasured("the script initialized no process group")
         return recordings
 
     def recordings_of_several(self) -> dict[int, Recording]:
-        """:meth:`recordings` of several ranks, for what only a comparison can show.
-
-        Raises:
-            NotMeasured: it saw no process group, or one rank alone.
-        """
+        """:meth:`recordings` of several ranks, for what only a comparison can show; NotMeasured where it saw no process
+        group, or one rank alone."""
         return several(self.recordings())
 
     def wrapped(self) -> dict[int, Recording]:
-        """The recordings of the ranks that wrapped a module in DistributedDataParallel.
-
-        Raises:
-            NotMeasured: none did.
-        """
+        """The recordings of the ranks that wrapped a module in DistributedDataParallel; NotMeasured where none did."""
         wrapped = {rank: recording for rank, recording in self.recordings().items() if recording.wrappers}
         if not wrapped:
             raise NotMeasured("nothing was wrapped in DistributedDataParallel")
         return wrapped
 
     def training(self) -> dict[int, Recording]:
-        """The recordings of the ranks that took part in training.
-
-        Raises:
-            NotMeasured: no rank took a step of an optimizer.
-        """
+        """The recordings of the ranks that took part in training; NotMeasured where none took a step of an
+        optimizer."""
         trained = {rank: recording for rank, recording in self._together.items() if recording.all_steps}
         if not any(recording.steps for recording in trained.values()):
             raise NotMeasured("no optimizer took a step")
@@ -290,11 +272,8 @@ class Trace:
         return answer
 
     def training_of_several(self) -> dict[int, Recording]:
-        """:meth:`training` of several ranks, for what only a comparison can show.
-
-        Raises:
-            NotMeasured: no training, or one rank alone.
-        """
+        """:meth:`training` of several ranks, for what only a comparison can show; NotMeasured of no training, or one
+        rank alone."""
         return several(self.training())
 
     def first_to_break(self) -> RankTrace | None:
@@ -316,11 +295,8 @@ class Trace:
         return (ended, given_up) if complete and given_up else ([], [])
 
     def values(self, name: str) -> dict[int, Any]:
-        """One value of the summaries by rank, complete.
-
-        Raises:
-            NotMeasured: not every rank finished, or the script tells no such thing.
-        """
+        """One value of the summaries by rank, complete; NotMeasured where not every rank finished, or the script tells
+        no such thing."""
         self.require_end()
         if not all(name in rank.summary for rank in self.ranks):
             raise NotMeasured(f"the script does not report its {name.replace('_', ' ')}")
@@ -328,11 +304,7 @@ class Trace:
 
 
 def several(recordings: dict[int, Recording]) -> dict[int, Recording]:
-    """The same recordings.
-
-    Raises:
-        NotMeasured: they are of one rank alone.
-    """
+    """The same recordings; NotMeasured where they are of one rank alone."""
     if len(recordings) < 2:
         raise NotMeasured("needs at least two ranks")
     return recordings

@@ -169,12 +169,8 @@ class Split:
 
 
 def passes_of(record: Record, children: Iterable[Record], steps: Sequence[TrainingStep]) -> Iterator[Pass]:
-    """The passes of a process.
-
-    Args:
-        children: the records of its worker processes.
-        steps: its training steps, which tell the passes that train from those that evaluate.
-    """
+    """The passes of a process, from the records of its worker processes, too; its training steps tell the passes that
+    train from those that evaluate."""
     batches: dict[int, list[Batch]] = defaultdict(list)
     for batch in record.events(Batch):
         batches[batch.iteration].append(batch)
@@ -217,12 +213,8 @@ def _purpose(
     *,
     unknown: bool,
 ) -> tuple[bool, bool]:
-    """Whether a pass trains, and whether it evaluates.
-
-    Args:
-        copies: when an unwrapped copy of a wrapped module was called without autograd.
-        unknown: whether its training steps were not counted to the end.
-    """
+    """Whether a pass trains, and whether it evaluates: by when an unwrapped copy of a wrapped module was called without
+    autograd. It is ``unknown`` where its training steps were not counted to the end."""
     begin, end = iteration.begin, last if iteration.end is None else iteration.end
     updates = (update.time for step in steps for update in step.optimizer_steps)
     unknown = unknown and not iteration.tests

@@ -101,11 +101,8 @@ def _is_in_any_order(expression: Expression) -> bool:
 
 
 def _draws(value: Expression, *, only_order: bool = False) -> Iterator[OrderDraw]:
-    """What makes a value, or its order, another one in each process.
-
-    Args:
-        only_order: whether to leave out draws that put nothing in an order.
-    """
+    """What makes a value, or its order, another one in each process; ``only_order`` leaves out draws that put nothing
+    in an order."""
     for part in value.made_of(_is_in_any_order):
         kind = _kind(part, only_order=only_order)
         if kind is not None:
@@ -179,11 +176,8 @@ def _by_number(part: Expression) -> list[ast.expr]:
 
 
 def shared_seed(recordings: Mapping[int, Recording], streams: Iterable[str], before: float) -> Seeded | None:
-    """The last call that seeded one of these streams before this time, the same on every rank; the first's.
-
-    Args:
-        streams: ``torch``, ``numpy`` or ``python``, the likeliest first.
-    """
+    """The last call that seeded one of these streams before this time, the same on every rank; the first's. Streams are
+    ``torch``, ``numpy`` or ``python``, the likeliest first."""
     for stream in streams:
         seeds = [_last(recording, stream, before) for recording in recordings.values()]
         first = seeds[0]

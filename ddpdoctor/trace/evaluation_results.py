@@ -38,11 +38,8 @@ class EvaluationResults:
         loop: Where | None = None,
         loader: int = -1,
     ) -> EvaluationResults:
-        """Of an evaluation in which all ranks took part.
-
-        Args:
-            windows: of each rank, the time of the evaluation and of the use of its results.
-        """
+        """Of an evaluation in which all ranks took part, by the time of it and of the use of its results, of each
+        rank."""
         first = next(iter(recordings.values()))
         forwards = _lines(
             it.at

@@ -11,11 +11,8 @@ from ddpdoctor.trace.time_figures import step_parts, timeline
 
 
 def sections(trace: Trace, culprits: Sequence[int] = ()) -> Iterator[Section]:
-    """What a page shows of a run, only of what it has.
-
-    Args:
-        culprits: the ranks that its findings are about, where those are not all.
-    """
+    """What a page shows of a run, only of what it has; ``culprits`` are the ranks that its findings are about, where
+    those are not all."""
     job = hang_analysis(trace)
     cause = cause_of_run(trace) if job else None
     blamed = {*(cause.culprits if cause else culprits)}

@@ -139,12 +139,8 @@ def _element_size(dtype: str) -> int | None:
 
 
 def _overflow(rank: int, world_size: int, expected: Size, sent: Size) -> tuple[int, int] | None:
-    """The first message that is longer than what a rank expects, and what it expects; None where all fit.
-
-    Args:
-        expected: what the rank all-reduces.
-        sent: what the rank all-reduces that it receives from.
-    """
+    """The first message, of what a rank all-reduces from which it receives, that is longer than what it expects by what
+    it all-reduces itself, and that; None where all fit."""
     messages = zip(_segments(rank, world_size, *sent), _segments(rank, world_size, *expected), strict=False)
     return next(((got, room) for got, room in messages if got > room), None)
 

@@ -24,12 +24,8 @@ class Place:
 
 
 def places(trace: Trace) -> dict[int, Place]:
-    """The GPU of each rank of a rehearsal.
-
-    Raises:
-        NotMeasured: devices were real, which nobody noted; or no rank used one, or they talk through gloo, where
-            ranks may share one.
-    """
+    """The GPU of each rank of a rehearsal; NotMeasured where devices were real, which nobody noted, or no rank used
+    one, or they talk through gloo, where ranks may share one."""
     recordings = trace.recordings()
     if not trace.rehearsal:
         raise NotMeasured("only a rehearsal notes which rank uses which GPU (--rehearse)")

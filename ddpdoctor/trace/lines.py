@@ -251,12 +251,8 @@ class JobLines:
     def way_out(
         self, leavers: Sequence[int], inside: Where | None = None, step: int | None = None
     ) -> Parting | None:
-        """The last condition by which these ranks went another way than the others.
-
-        Args:
-            inside: a line of the function whose conditions come first.
-            step: in which they did; the last one of these ranks by default.
-        """
+        """The last condition by which these ranks went another way than the others, in this step, by default the last
+        one of these ranks; ``inside`` is a line of the function whose conditions come first."""
         if step is None:
             step = min((self.ranks[rank].steps[-1].step for rank in leavers), default=-1)
         others = set(self.ranks) - set(leavers)

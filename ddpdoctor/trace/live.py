@@ -17,11 +17,7 @@ LARGEST_RECORD = 1 << 30
 
 
 def live_trace(snapshot: HangSnapshot, recorded: Recorded) -> Trace:
-    """What checks judge.
-
-    Args:
-        recorded: what our recorder has written so far; nothing where it is not in there.
-    """
+    """What checks judge, with what our recorder has written so far; nothing where it is not in there."""
     joined = [event for rank in recorded.ranks.values() for event in rank.group_events("init")]
     size = snapshot.world_size or max((event.size or 0 for event in joined), default=0) or None
     timeouts = [event.arguments.get("timeout") for event in joined]
@@ -40,11 +36,8 @@ def live_trace(snapshot: HangSnapshot, recorded: Recorded) -> Trace:
 
 
 def read_records(*folders: Path) -> Recorded:
-    """What our recorder wrote of the same jobs; nothing where it was not in there.
-
-    Raises:
-        Refused: a record is not what it writes.
-    """
+    """What our recorder wrote of the same jobs; nothing where it was not in there. Refused where a record is not what
+    it writes."""
     ranks: dict[int, Recording] = {}
     others: list[Recording] = []
     places = [place for folder in folders for place in (folder, *folder.glob("*"))]

@@ -67,11 +67,8 @@ class SharedPass:
         where: Where | None = None,
         cause: Where | None = None,
     ) -> dict[str, Any]:
-        """The fields of a finding about this loader: ranks, where, evidence of each rank's state, and about.
-
-        Args:
-            cause: the line to change in place of ``where``, which is shown as evidence then.
-        """
+        """The fields of a finding about this loader: ranks, where, evidence of each rank's state, and about. With a
+        ``cause``, the line to change, that is where, which is shown as evidence then."""
         made = (Evidence(f"DataLoader at {self.at}", where=self.at),) if cause and self.at else ()
         evidence, at = (*by_state(states, text), *made), cause or where or self.at
         return {"ranks": self.ranks, "where": at, "evidence": evidence, "about": self.about}

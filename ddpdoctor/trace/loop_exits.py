@@ -143,12 +143,8 @@ def backward_left_out(recordings: Mapping[int, Recording], ranks: Sequence[int])
 def skippers(
     recordings: Mapping[int, Recording], inside: Collection[int] = (), places: Places | None = None
 ) -> list[int]:
-    """The ranks that went forward as often as the others, and backward less often.
-
-    Args:
-        inside: ranks that were seen to stand in a backward, which their records have not yet.
-        places: where ranks were seen to be, besides what their records tell.
-    """
+    """The ranks that went forward as often as the others, and backward less often; not those ``inside`` a backward as
+    they were seen to stand, which their records have not yet. Places are where ranks were seen to be besides."""
     if any(map(_is_late, recordings.values())):
         return []
     forwards = {rank: len(training_forwards(recording)) for rank, recording in recordings.items()}

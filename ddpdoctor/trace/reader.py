@@ -130,11 +130,8 @@ class Recorded:
 
 @uncollected()
 def read_run(folder: Path, until: float = math.inf) -> Recorded:
-    """Read every record in a folder; what is cut short or not ours is left out.
-
-    Args:
-        until: on the clock of the records; what was written later is left out too.
-    """
+    """Read every record in a folder; what is cut short or not ours is left out, and what was written later than
+    ``until``, on the clock of the records."""
     read = (_ProcessRecord.of(file, until) for file in sorted(folder.glob("*.jsonl")))
     processes = [process for process in read if process]
     by_pid = {process.start.pid: process for process in processes}

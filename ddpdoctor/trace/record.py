@@ -35,12 +35,8 @@ class Record:
     def __init__(
         self, lines: Iterable[bytes] = (), until: float = math.inf, file: Path | None = None
     ) -> None:
-        """Keep the lines; what is no event is left out.
-
-        Args:
-            lines: of the file, as :func:`lines_of` gives them.
-            until: on the clock of the record; what was written later is left out too.
-        """
+        """Keep the lines of the file, as :func:`lines_of` gives them; what is no event is left out, and what was
+        written later than ``until``, on the clock of the record."""
         self.file = file
         """None of one that was made by hand."""
         self.last = 0.0

@@ -262,11 +262,8 @@ class HangCheck(Check):
     """A check with :attr:`causes`: where a run hangs, it reports these causes only."""
 
     def examine_run(self, trace: Trace) -> Judgement:
-        """The finding where a run hangs for a cause of this check; :meth:`examine_ended` judges a run that ended.
-
-        Raises:
-            NotMeasured: the run hangs for a cause of another check.
-        """
+        """The finding where a run hangs for a cause of this check; NotMeasured where it hangs for a cause of another
+        check. :meth:`examine_ended` judges a run that ended."""
         if findings := self.cause_of_hang(trace):
             return findings
         if cause := cause_of_run(trace):

@@ -67,11 +67,8 @@ Row: TypeAlias = "dict[int, SequencePoint]"
 
 
 def divergence_of(trace: Trace) -> Row | None:
-    """Where the ranks of a run diverged.
-
-    Raises:
-        NotMeasured: one rank alone, or a rank that failed by itself, whose peers could only wait for it.
-    """
+    """Where the ranks of a run diverged; NotMeasured of one rank alone, or of a rank that failed by itself, whose peers
+    could only wait for it."""
     recordings = trace.recordings_of_several()
     first = trace.first_to_break()
     # gloo has a process abort that was sent more than it expected.
@@ -89,11 +86,8 @@ def divergence_of(trace: Trace) -> Row | None:
 def divergence(
     recordings: Mapping[int, Recording], now: Mapping[int, SequencePoint] | None = None
 ) -> Row | None:
-    """Where ranks of the default group diverged; None where they did not, or the records do not show all.
-
-    Args:
-        now: in what ranks were seen to stand, of a job that stands still, or in what gloo aborted them.
-    """
+    """Where ranks of the default group diverged; None where they did not, or the records do not show all. ``now`` is in
+    what ranks were seen to stand, of a job that stands still, or in what gloo aborted them."""
     sequences = {rank: _sequence(recording, (now or {}).get(rank)) for rank, recording in recordings.items()}
     known = {rank: sequence for rank, sequence in sequences.items() if sequence is not None}
     if len(known) < len(sequences) or len(known) < 2:

@@ -102,11 +102,8 @@ def _sums_activations(call: Collective) -> bool:
 
 
 def first_difference(group: Group, of: Callable[[str], bool] = lambda key: True) -> Difference | None:
-    """The first update before or after which weights differ; None where they stay equal.
-
-    Args:
-        of: whether a parameter is looked at.
-    """
+    """The first update before or after which weights differ, of parameters that ``of`` lets be looked at; None where
+    they stay equal."""
     parts = sharded_keys(group)
     known: dict[int, Digests] = {
         rank: {key: digest for wrapper in recording.wrappers for key, digest in wrapper.digests.items()}

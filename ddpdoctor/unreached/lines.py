@@ -294,10 +294,7 @@ class UnreachedLines:
 
     def own_source(self, value: Expression, *, in_order: bool = False) -> Source | None:
         """Where a value begins that differs between ranks; None where that does not follow, or only in its size.
-
-        Args:
-            in_order: whether the caller asks by itself if a collective has an attribute ahead of its use.
-        """
+        ``in_order`` where the caller asks by itself if a collective has an attribute ahead of its use."""
         origins = value.origins
         if not origins.differs:
             return None

@@ -10,12 +10,8 @@ from ddpdoctor.program.ways import Way, ways_to
 
 
 class Processes:
-    """The processes that a program is run by.
-
-    Args:
-        groups: the calls that make the process group.
-        starts: the calls that start processes.
-    """
+    """The processes that a program is run by: of the calls that make the process group, and those that start
+    processes."""
 
     def __init__(self, program: Program, groups: Iterable[Expression], starts: Iterable[Expression]) -> None:
         self.program = program

@@ -36,11 +36,7 @@ def who(ranks: frozenset[int] | None) -> str:
 
 
 def _on(rank: int, expression: Expression) -> Any:
-    """What an expression is on a rank.
-
-    Raises:
-        Undecided: that does not follow from the rank alone.
-    """
+    """What an expression is on a rank; Undecided where that does not follow from the rank alone."""
     flow = expression.program.flow
 
     def known(point: Point) -> int | None:

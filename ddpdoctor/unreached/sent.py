@@ -16,11 +16,7 @@ GIVE_ALL = TO_ONE | REDUCES.keys()
 
 
 class Sent:
-    """The values that collectives are given.
-
-    Args:
-        calls: of such collectives.
-    """
+    """The values that such collectives are given, by their calls."""
 
     def __init__(self, program: Program, calls: Iterable[Expression]) -> None:
         self._program = program

@@ -52,11 +52,7 @@ class Arguments:
     instead: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, case: Case) -> str:
-        """Change the calls, and say what was done.
-
-        Raises:
-            CannotPatch: none has to change.
-        """
+        """Change the calls, and say what was done; CannotPatch where none has to change."""
         changes = self._set if self.sets else self._remove
         if not any([changes(source, call) for source, call in self.calls(case)]):
             not_there = f"{' and '.join(self.removes)} are not among its arguments"

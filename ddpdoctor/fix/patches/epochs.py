@@ -90,12 +90,8 @@ def _in_call(made: Node) -> str | None:
 
 
 def tell_epoch(source: Source, loop: Node, sampler: str = "", condition: str = "") -> str:
-    """Call ``set_epoch`` before each pass of a loop over a DataLoader.
-
-    Args:
-        sampler: its name, where it is known to be readable there.
-        condition: that there is one, where that is known.
-    """
+    """Call ``set_epoch`` before each pass of a loop over a DataLoader: of the sampler of this name, where one is known
+    to be readable there; under a condition, where one is known, that there is one."""
     around, loader = epoch_loop(source, loop), iterated(source, loop)
     there = around.source
     name = sampler or _in_call(loader) or _of_value(source, loop, loader, around)
@@ -178,11 +174,8 @@ class EpochLoop:
     """It, as an expression of the file."""
 
     def epoch(self) -> str:
-        """The name of the epoch; where it has none, it is given one, and a ``while`` counts its passes.
-
-        Raises:
-            CannotPatch: the loop has no name for its number.
-        """
+        """The name of the epoch; where it has none, it is given one, and a ``while`` counts its passes. CannotPatch
+        where the loop has no name for its number."""
         if isinstance(self.loop, ast.While):
             return self._counted() or self._count()
         target = self.loop.target
@@ -208,11 +201,8 @@ class EpochLoop:
         return counts[0] if len(counts) == 1 else None
 
     def _count(self) -> str:
-        """Count the passes of a ``while`` in a new variable.
-
-        Raises:
-            CannotPatch: it tells a sampler its epoch, by a number that it has from elsewhere.
-        """
+        """Count the passes of a ``while`` in a new variable; CannotPatch where it tells a sampler its epoch, by a
+        number that it has from elsewhere."""
         if self.source.calls("set_epoch", within=self.loop):
             raise CannotPatch(f"the loop at line {self.loop.lineno} calls set_epoch already")
         name = self.source.free(self.loop, "epoch")
@@ -231,11 +221,8 @@ def iterated(source: Source, loop: Node) -> Node:
 
 
 def epoch_loop(source: Source, loop: Node) -> EpochLoop:
-    """The loop over epochs around a loop over a loader, in the same function or around its calls.
-
-    Raises:
-        CannotPatch: there is none.
-    """
+    """The loop over epochs around a loop over a loader, in the same function or around its calls; CannotPatch where
+    there is none."""
     around = find_epoch_loop(source, loop)
     if around is None:
         raise CannotPatch(f"no loop over epochs is found around line {loop.lineno}")

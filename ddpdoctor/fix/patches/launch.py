@@ -163,11 +163,7 @@ def _is_started(source: Source, function: Node) -> bool:
 
 
 def _only_call(source: Source, function: Node) -> tuple[Source, Node]:
-    """Where a function is called in the program.
-
-    Raises:
-        CannotPatch: nowhere, or several times.
-    """
+    """Where a function is called in the program; CannotPatch where it is nowhere, or several times."""
     sites = source.callers(function)
     if len(sites) == 1:
         return sites[0]

@@ -128,11 +128,8 @@ def under(source: Source, statement: Node, condition: str, rank: str) -> str:
 
 
 def written(source: Source, statement: Node) -> Node:
-    """The statement that uses a file, with the one that opens the file and the condition that asks whether it is there.
-
-    Raises:
-        CannotPatch: it is no statement of its own.
-    """
+    """The statement that uses a file, with the one that opens the file and the condition that asks whether it is there;
+    CannotPatch where it is no statement of its own."""
     function = source.scope(statement)
     if isinstance(statement, FUNCTIONS):
         raise CannotPatch("the line is no statement that uses a file")
