@@ -25,9 +25,7 @@ class HangAnalysis:
         self, ranks: Mapping[int, RankState], snapshot: HangSnapshot, *, out_of_time: bool = False
     ) -> None:
         self.ranks, self.snapshot, self.out_of_time = ranks, snapshot, out_of_time
-        self.here = {
-            rank: state for rank, state in ranks.items() if state.left or state.place or state.stopped
-        }
+        self.here = {rank: it for rank, it in ranks.items() if it.left or it.place or it.stopped}
         self.waiting = tuple(rank for rank, state in ranks.items() if state.waits)
 
     @cached_property
@@ -59,9 +57,8 @@ class HangAnalysis:
     def tell(self, kind: type[C], culprits: Iterable[int], **fields: Any) -> C:
         """A cause of this kind, at the line of the first culprit unless another is given."""
         ranks = tuple(culprits)
-        first = (
-            self.ranks.get(ranks[0]) if ranks else None
-        )  # of a rank that has called nothing, nothing is known
+        # Of a rank that has called nothing, nothing is known.
+        first = self.ranks.get(ranks[0]) if ranks else None
         return self.with_states(kind(culprits=ranks, **{"where": first.where if first else None, **fields}))
 
     def with_states(self, cause: C) -> C:
@@ -79,11 +76,10 @@ class HangAnalysis:
         """Where all ranks are, their stacks as a tree, and what could not be seen."""
         processes = {rank: state.process for rank, state in self.ranks.items() if state.process}
         stacks = {rank: process.stack for rank, process in processes.items() if process.stack}
-        stuck = ((rank, state.stuck_worker) for rank, state in self.ranks.items())
+        stuck = ((rank, it) for rank, state in self.ranks.items() if (it := state.stuck_worker))
         workers = [
-            Evidence(f"worker process {worker.pid}:\n" + "\n".join(map(str, worker.stack)), (rank,))
-            for rank, worker in stuck
-            if worker
+            Evidence("\n".join([f"worker process {it.pid}:", *map(str, it.stack)]), (rank,))
+            for rank, it in stuck
         ]
         unseen = {rank: shorten(process.unseen, 200) for rank, process in processes.items() if process.unseen}
         return (
@@ -206,12 +202,8 @@ class HangAnalysis:
 
     def _groups_in_a_circle(self, ranks: Sequence[int]) -> causes.Cause | None:
         """Groups that share ranks, used in different orders."""
-        rank_states = {rank: self.ranks[rank] for rank in ranks}
-        groups = {
-            rank: (state.group, state.group_name)
-            for rank, state in rank_states.items()
-            if state.group is not None
-        }
+        states = {rank: self.ranks[rank] for rank in ranks}
+        groups = {rank: (it.group, it.group_name) for rank, it in states.items() if it.group is not None}
         if len(groups) < len(ranks) or len(set(groups.values())) < 2:
             return None
         return self.tell(causes.GroupCircle, ranks, groups=groups)
@@ -220,7 +212,7 @@ class HangAnalysis:
         """What stacks support where no record tells: who waits in what."""
         by_line: dict[tuple[object, ...], list[int]] = {}
         known = {
-            rank: place for rank in ranks if (place := self.ranks[rank].place) and self.ranks[rank].waits
+            rank: place for rank in ranks if self.ranks[rank].waits and (place := self.ranks[rank].place)
         }
         for rank, place in known.items():
             by_line.setdefault((place.title, place.where), []).append(rank)
@@ -241,9 +233,7 @@ def late_ranks(stacks: Mapping[int, Sequence[Frame]], progress: Mapping[int, int
             SIGSTOP halted does.
         progress: how many steps each rank took; the rank behind is the one that never came.
     """
-    places = {
-        rank: place_of(SampledProcess(0, rank, stack=tuple(stack))) for rank, stack in sorted(stacks.items())
-    }
+    places = {rank: place_of(SampledProcess(0, rank, stack=tuple(it))) for rank, it in sorted(stacks.items())}
     least = min(progress.values(), default=0)
     for suspects in (
         tuple(rank for rank, place in places.items() if place and not place.waits),

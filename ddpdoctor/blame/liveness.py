@@ -167,9 +167,8 @@ class HangDetector:
         """Take another look, ``now`` on the clock of ``moved``; the timeout is that of the process group, in
         seconds."""
         waiting = _with(ranks, RankActivity.WAITS)
-        others = tuple(
-            r for r, rank in ranks.items() if rank.activity not in (RankActivity.WAITS, RankActivity.LEFT)
-        )
+        left = _with(ranks, RankActivity.LEFT)
+        others = tuple(rank for rank in ranks if rank not in (*waiting, *left))
         blocked = bool(others) and len(others) == len(_with(ranks, RankActivity.BLOCKED))
         blocked = blocked and not all(ranks[rank].destroyed_group for rank in others)
         moved = max((rank.moved for rank in ranks.values()), default=now)

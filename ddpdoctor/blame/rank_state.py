@@ -63,9 +63,8 @@ class WaitGraph:
             others = {other for rank in ranks for other in self.stands.get(rank, ())}
             graph.add_edges_from((meeting, other) for other in others)
         parts = [part for part in networkx.strongly_connected_components(graph) if len(part) > 1]
-        last: set[Meeting] = next(
-            (part for part in parts if all(set(graph[node]) <= part for node in part)), set()
-        )
+        ends = (part for part in parts if all(set(graph[node]) <= part for node in part))
+        last: set[Meeting] = next(ends, set())
         return sorted(rank for rank, meetings in self.stands.items() if not last.isdisjoint(meetings))
 
     def circle(self, ranks: Iterable[int]) -> list[int]:
@@ -155,12 +154,10 @@ class RankState:
         assert self.place is not None
         kind, what = self.place.kind, self.place.what
         if kind is PlaceKind.PAIR:
-            return Meeting(
-                self.group, what=what, end=End(what, self.rank, -1 if self.peer is None else self.peer)
-            )
-        return Meeting(
-            self.group, self.number, what, more=(kind, self.group_name, self.place.peer, *self.tensor)
-        )
+            end = End(what, self.rank, -1 if self.peer is None else self.peer)
+            return Meeting(self.group, what=what, end=end)
+        more = (kind, self.group_name, self.place.peer, *self.tensor)
+        return Meeting(self.group, self.number, what, more=more)
 
     @property
     def stuck_worker(self) -> SampledProcess | None:

@@ -30,6 +30,7 @@ _SEVERAL = {
 }
 
 
+_WORKS = {Doing.COMPUTES: "works", Doing.DISK: "reads or writes"}
 _LONGEST_WHO = 60
 
 
@@ -114,16 +115,9 @@ def _verb(state: RankState, place: Place) -> str:
     if place.kind in _SELF:
         return _SELF[place.kind]
     if place.blocks:
-        names_call = (
-            process is not None and place.kind is PlaceKind.READ and process.call not in ("", place.what)
-        )
-        call = f", in {process.call}" if process is not None and names_call else ""
-        return f"waits in {place.what}{call}"
-    if process is not None and process.doing is Doing.COMPUTES:
-        return "works"
-    if process is not None and process.doing is Doing.DISK:
-        return "reads or writes"
-    return "is"
+        call = process.call if process and place.kind is PlaceKind.READ else ""
+        return f"waits in {place.what}{f', in {call}' if call not in ('', place.what) else ''}"
+    return _WORKS.get(process.doing, "is") if process else "is"
 
 
 def _worker(state: RankState) -> str:

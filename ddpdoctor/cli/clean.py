@@ -35,9 +35,7 @@ def _line(folder: KeptFolder, word: str) -> str:
 def _summary(gone: list[KeptFolder], left: int, options: CleanOptions) -> str:
     verb = "would remove" if options.only_list else "removed"
     total = f", {size(sum(folder.bytes for folder in gone))}" if gone else ""
-    kept = (
-        "in use" if not options.older_than else "in use or newer; --older-than 0 removes the newer ones, too"
-    )
-    others = f"; {plural(left, 'run folder')} left ({kept})" if left else ""
+    newer = " or newer; --older-than 0 removes the newer ones, too" if options.older_than else ""
+    others = f"; {plural(left, 'run folder')} left (in use{newer})" if left else ""
     place = quote(tempfile.gettempdir())[1:-1]
     return f"{verb} {plural(len(gone), 'run folder')} in {place}{total}{others}"

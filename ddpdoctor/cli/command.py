@@ -110,9 +110,8 @@ class _ReportCommand(_Command):
         if "format" not in given and formats and None not in formats:
             return super().parse_args(ctx, [*(f"--format={it}" for it in formats), *args])
         rest = super().parse_args(ctx, args)
-        ctx.params["output"] = outputs_of_formats(
-            (str(option.name) for option in order), ctx.params["output"] or ()
-        )
+        names = [str(option.name) for option in order]
+        ctx.params["output"] = outputs_of_formats(names, ctx.params["output"] or ())
         return rest
 
 

@@ -49,9 +49,8 @@ def split_inputs(paths: Sequence[str]) -> ExplainInputs:
             if (rank := rank_of(file)) is not None:
                 given.dumps[file] = rank
             elif file == Path(path):
-                raise UsageError(
-                    f"the name of the dump {quote(path)} does not contain its rank, as fr_rank_0 does"
-                )
+                dump = quote(path)
+                raise UsageError(f"the name of the dump {dump} does not contain its rank, as fr_rank_0 does")
         if not files or len(dumps) + len(stacks) < len(files):
             given.others.append(path)
     return given
@@ -63,9 +62,8 @@ def snapshot_of(files: dict[Path, int], stacks: Sequence[Path]) -> tuple[HangSna
     if files and not dumps.ranks:
         raise UsageError(_why_none(dumps))
     if stacks and not (dumps.ranks or seen.ranks or seen.world_size):
-        raise UsageError(
-            f"neither {quote(str(stacks[0]))} nor its name tells the rank, as pyspy_rank_3.txt does"
-        )
+        stack = quote(str(stacks[0]))
+        raise UsageError(f"neither {stack} nor its name tells the rank, as pyspy_rank_3.txt does")
     unseen, flight = (*dumps.left_out, *seen.unseen), {**seen.flight, **dumps.ranks}
     notes = [f"read {plural(len(flight), 'dump')}, of {ranks_phrase(flight)}"] if flight else []
     notes += [f"read the stacks of {ranks_phrase(seen.ranks)}"] if seen.ranks else []

@@ -30,9 +30,8 @@ class UsageError(Exception):
 def print_error(reason: str) -> None:
     """Say on stderr why a command ends: one line, which a terminal shows in lines of whole words."""
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
-    whole = textwrap.TextWrapper(
-        width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )
+    whole = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    whole.subsequent_indent = "  "
     print(whole.fill(f"ddpdoctor: error: {reason}"), file=sys.stderr)
 
 
@@ -56,9 +55,7 @@ def with_space(failed: OSError, path: str) -> str:
     text = failed.strerror or str(failed)
     if failed.errno not in (errno.ENOSPC, errno.EDQUOT):
         return text
-    place = next(
-        (folder for folder in (Path(path), *Path(path).absolute().parents) if folder.is_dir()), Path("/")
-    )
+    place = next(filter(Path.is_dir, (Path(path), *Path(path).absolute().parents)), Path("/"))
     return f"{text} ({size(shutil.disk_usage(place).free)} free in {place})"
 
 

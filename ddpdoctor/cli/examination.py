@@ -156,9 +156,8 @@ class _Examination(RunJudging):
         if not checks or launch.node_rank == UNNUMBERED:
             return None
         folder, system = self.subfolder("group"), self.request.host.system
-        group = GroupRun(
-            launch, _measurements(checks), folder, new_run_id(), system, if_orphaned=[self.folder]
-        )
+        asked, orphaned = _measurements(checks), [self.folder]
+        group = GroupRun(launch, asked, folder, new_run_id(), system, if_orphaned=orphaned)
         started.callback(group.stop)
         return group
 

@@ -331,9 +331,7 @@ def _on_hosts(here: Sequence[Verdict], by_host: Mapping[str, Sequence[Finding]])
     verdicts = [_with(verdict, united.get(verdict.code, [])) for verdict in here]
     strange = ((registry.by_code(code), findings) for code, findings in united.items() if code not in of_here)
     source = here[0].source if here else None
-    return verdicts + [
-        Verdict(check, source, tuple(findings)) for check, findings in strange if check and source
-    ]
+    return verdicts + [Verdict(check, source, tuple(its)) for check, its in strange if check and source]
 
 
 def _with(verdict: Verdict, findings: Sequence[Finding]) -> Verdict:

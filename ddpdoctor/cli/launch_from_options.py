@@ -87,9 +87,7 @@ def _node_rank(options: LaunchOptions, address: str | None, host: Host) -> int:
 
 def _is_here(address: str, host: Host) -> bool:
     here = [known for interface in host.interfaces for known in interface.addresses]
-    return address == host.hostname or any(
-        known in here for known in (address, *host.system.resolve(address))
-    )
+    return address == host.hostname or not {address, *host.system.resolve(address)}.isdisjoint(here)
 
 
 def _endpoint(options: LaunchOptions, host: Host) -> tuple[str | None, int | None]:

@@ -98,9 +98,8 @@ def _by(launcher: Launcher, environ: Mapping[str, str]) -> _Started | None:
     tasks, rank = _number(environ, of_tasks), _number(environ, launcher.rank[0])
     on_host = _number(environ, *launcher.local_size)
     nodes = _number(environ, of_nodes) or (tasks // on_host if tasks and on_host else None)
-    is_step = (
-        not of_nodes or launcher.job[-1] in environ
-    )  # in the script of sbatch they speak of the whole job
+    # In the script of sbatch they speak of the whole job.
+    is_step = not of_nodes or launcher.job[-1] in environ
     if nodes is None or rank is None or not is_step:
         return None
     number = _number(environ, *launcher.node[:1]) if of_nodes else rank

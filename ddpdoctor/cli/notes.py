@@ -52,9 +52,8 @@ def facts(trace: Trace, working: Path) -> dict[str, Any]:
             "whole_passes": trace.shortened.whole,
         }
     if trace.written is not None:
-        known["would_write"] = [
-            {**asdict(file), "path": relative(file.path, working)} for file in trace.written.files
-        ]
+        files = trace.written.files
+        known["would_write"] = [{**asdict(file), "path": relative(file.path, working)} for file in files]
     groups = [event for rank in trace.ranks if rank.recording for event in rank.recording.groups]
     backend = next((event.backend for event in groups if event.backend), None)
     if backend:
@@ -208,9 +207,8 @@ def _on_rehearsal(trace: Trace) -> Iterator[str]:
     if trace.imagined is not None:
         yield from _on_imagined(trace.imagined)
     if trace.rehearsal:
-        yield (
-            "rehearsed on the CPU: speed, GPU memory, NCCL and the numerics of CUDA kernels were not checked"
-        )
+        what = "speed, GPU memory, NCCL and the numerics of CUDA kernels"
+        yield f"rehearsed on the CPU: {what} were not checked"
     elif _WANTS_GPU.search(_what_ended(trace)):
         yield "the script requires a GPU, and this machine has none: ddpdoctor check --rehearse runs it on the CPU"
 
@@ -246,11 +244,8 @@ def _on_recorder(trace: Trace) -> Iterator[str]:
     recorded = {(it.topic, it.text) for rank in trace.ranks if rank.recording for it in rank.recording.notes}
     for topic, text in sorted(recorded):
         last = text.rstrip().rpartition("\n")[2]  # of a traceback; the record has all of it
-        yield (
-            f"rehearsal: {text}"
-            if topic == "rehearsal"
-            else f"the recorder did not see everything: {topic}: {last}"
-        )
+        unseen = f"the recorder did not see everything: {topic}: {last}"
+        yield f"rehearsal: {text}" if topic == "rehearsal" else unseen
 
 
 def _on_missing_indices(trace: Trace) -> Iterator[str]:

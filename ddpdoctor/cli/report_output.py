@@ -100,9 +100,8 @@ class ReportOutput:
 
     def __init__(self, options: ReportOptions) -> None:
         _verify_places(options)
-        self._reports = [
-            (format, None if file == STDOUT else open_output(file)) for format, file in options.reports
-        ]
+        given = options.reports
+        self._reports = [(format, None if file == STDOUT else open_output(file)) for format, file in given]
         self._verbose, self._quiet = options.verbose, getattr(options, "quiet", False)
         self._job: Output | None = None
         self._on_stdout = next((format for format, file in self._reports if file is None), None)

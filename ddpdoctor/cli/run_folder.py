@@ -48,9 +48,8 @@ class RunFolder:
             (self.path / _MARKER).unlink()  # what was asked for here is the user's
             name = time.strftime("ddpdoctor-hang-%Y%m%d-%H%M%S")
             self.path = Path(shutil.move(self.path, Path.cwd() / name))
-        return replace(
-            report, run={**report.run, "folder": str(self.path), "folder_bytes": size_of(self.path)}
-        )
+        kept = {"folder": str(self.path), "folder_bytes": size_of(self.path)}
+        return replace(report, run=report.run | kept)
 
     def __enter__(self) -> RunFolder:
         return self

@@ -43,22 +43,18 @@ def with_output(
     if any(verdict.failed and verdict.names_cause for verdict in verdicts):
         return list(verdicts)
     log = read([stream for folder in folders for stream in _streams(folder)], root_cause.words(checks))
-    named = [
-        verdict
-        for verdict in root_cause.examine(log, checks, on_error)
-        if verdict.findings and verdict.names_cause and not _came_after(verdict, log, trace)
-    ]
+    told = [it for it in root_cause.examine(log, checks, on_error) if it.findings and it.names_cause]
+    named = [verdict for verdict in told if not _came_after(verdict, log, trace)]
     codes = tuple(verdict.code for verdict in named if verdict.failed)
     ends = (finding for verdict in verdicts if not verdict.names_cause for finding in verdict.findings)
     place = next((finding.where for finding in ends if finding.where), None)
-    return [
-        *(_explained(verdict, codes) for verdict in verdicts),
-        # What ended it is at the script's line at which a rank ended, where the output names no line.
-        *(
-            it.with_each(lambda one: replace(one, where=one.where or place)) if it.failed else it
-            for it in named
-        ),
-    ]
+
+    def at_line(finding: Finding) -> Finding:
+        """What ended it is at the script's line at which a rank ended, where the output names no line."""
+        return replace(finding, where=finding.where or place)
+
+    explained = [_explained(verdict, codes) for verdict in verdicts]
+    return [*explained, *(it.with_each(at_line) if it.failed else it for it in named)]
 
 
 def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
@@ -68,10 +64,8 @@ def _came_after(verdict: Verdict, log: Log, trace: Trace) -> bool:
         return False
     if died is None or died.code != -signal.SIGABRT:
         return False
-    only_death = all(
-        finding.sighting and finding.sighting.role is Role.DEATH and died.line.evidence in finding.evidence
-        for finding in verdict.findings
-    )
+    seen = [(it.sighting and it.sighting.role, it.evidence) for it in verdict.findings]
+    only_death = all(role is Role.DEATH and died.line.evidence in evidence for role, evidence in seen)
     return only_death and first.rank != (died.local_rank if died.rank is None else died.rank)
 
 
@@ -81,14 +75,8 @@ def _streams(folder: Path) -> list[Stream]:
     node = job[1].node_rank if job else 0
     first = node * job[1].nproc if job else 0
     host = f"node {node}: " if job and job[1].nnodes > 1 else ""
-    return [
-        replace(
-            stream,
-            name=host + _short(Path(stream.name), folder),
-            rank=None if stream.rank is None else first + stream.rank,
-        )
-        for stream in streams(_files(folder))
-    ]
+    named = [(it, host + _short(Path(it.name), folder)) for it in streams(_files(folder))]
+    return [replace(it, name=name, rank=None if it.rank is None else first + it.rank) for it, name in named]
 
 
 def _short(file: Path, folder: Path) -> str:

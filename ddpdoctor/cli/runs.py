@@ -111,9 +111,8 @@ def _find(name: str, there: list[Path], folder: str) -> Path:
         return Path(name)
     if name in known:
         return known[name]
-    paths = [path for path in there if path.name.startswith(name)] or [
-        path for path in there if name in path.name
-    ]
+    having = [path for path in there if name in path.name]
+    paths = [path for path in having if path.name.startswith(name)] or having
     if len(paths) == 1:
         return paths[0]
     if paths:

@@ -132,9 +132,8 @@ class _Watched:
             with writing(self._options.metrics, "--metrics"):
                 self._metrics = Metrics(self._options.metrics)
         except NoClient:
-            raise UsageError(
-                "--metrics requires the client of Prometheus: pip install 'ddpdoctor[metrics]'"
-            ) from None
+            install = "pip install 'ddpdoctor[metrics]'"
+            raise UsageError(f"--metrics requires the client of Prometheus: {install}") from None
         with closing(self._metrics):
             yield
 
@@ -153,9 +152,8 @@ class _Watched:
 
     def _report(self, trace: Trace) -> bool:
         """Say why a job stands still that is left alone."""
-        report = self._judge(
-            RunJudging(self._request, self._folder.path), trace, [self._folder.path / JOB_FOLDER]
-        )
+        judging = RunJudging(self._request, self._folder.path)
+        report = self._judge(judging, trace, [self._folder.path / JOB_FOLDER])
         text = render(presentable(report), Format.TERMINAL)
         print(f"\n{text}\nddpdoctor: the job is left alone\n", file=sys.stderr, flush=True)
         return False

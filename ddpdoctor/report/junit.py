@@ -27,9 +27,8 @@ def render(report: Report) -> str:
         for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             element.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
     ElementTree.indent(suites)
-    return (
-        "<?xml version='1.0' encoding='utf-8'?>\n" + ElementTree.tostring(suites, encoding="unicode") + "\n"
-    )
+    text = ElementTree.tostring(suites, encoding="unicode")
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n"
 
 
 def _add_properties(suite: ElementTree.Element, report: Report) -> None:
@@ -56,10 +55,8 @@ def _add_case(suite: ElementTree.Element, check: CheckResult, report: Report) ->
     else:
         for number, failure in enumerate(failures, 1):
             of_finding = case if number == 1 else _case(suite, replace(check, seconds=0.0), f" ({number})")
-            element = ElementTree.SubElement(
-                of_finding, "failure", message=failure.headline, type=failure.level.value
-            )
-            element.text = _text([failure])
+            told = {"message": failure.headline, "type": failure.level.value}
+            ElementTree.SubElement(of_finding, "failure", told).text = _text([failure])
     others = [finding for finding in findings if finding not in failures]
     if others:
         ElementTree.SubElement(case, "system-out").text = _text(others)

@@ -127,9 +127,8 @@ class Line:
         self.name, self.colour = series.name, colour
         known = chart.drawn(series.points)
         at = [f"{1000 * chart.x(x):.4g} {1000 * chart.y(y):.4g}" for x, y in known]
-        self.course = (
-            "M" + "L".join(at) if len(at) > 2 else ""
-        )  # two points tell nothing of what lies between
+        # Two points tell nothing of what lies between.
+        self.course = "M" + "L".join(at) if len(at) > 2 else ""
         told = [f"{chart.name_of(x)}: {y:.4g}" for x, y in known]
         dots = list(zip(at, told, strict=True)) if len(known) <= _MOST_DOTS else []
         self.dots = [(place, f"{series.name}: {text}") for place, text in dots]
@@ -220,10 +219,9 @@ def _arrow(lane: int, begin: int, end: int) -> tuple[str, str]:
     if begin > end:
         out, into = out - 16, into + 16
     bend = 10 if out < into else -10
-    down = (
-        f"H{far + 10}Q{far} {out:g} {far} {out + bend:g}V{into - bend:g}Q{far} {into:g} {far + 10} {into:g}"
-    )
-    return f"M{_GUTTER} {out:g}{down}H{_GUTTER - 8}", f"M{_GUTTER} {into:g}l-10 -6v12z"
+    leaves = f"M{_GUTTER} {out:g}H{far + 10}Q{far} {out:g} {far} {out + bend:g}"
+    arrives = f"V{into - bend:g}Q{far} {into:g} {far + 10} {into:g}H{_GUTTER - 8}"
+    return leaves + arrives, f"M{_GUTTER} {into:g}l-10 -6v12z"
 
 
 def folded_calls(calls: Sequence[StackFrame]) -> Iterator[tuple[bool, list[StackFrame]]]:
