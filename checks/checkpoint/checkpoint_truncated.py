@@ -45,11 +45,8 @@ class CheckpointTruncated(Check):
 
     code = "DD404"
     title = "checkpoints that are read are complete"
-    messages = (
-        Message(
-            "|".join((*ERRORS, *OF_A_READ)), headline="a checkpoint is not complete, so it cannot be read"
-        ),
-    )
+    _headline = "a checkpoint is not complete, so it cannot be read"
+    messages = (Message("|".join((*ERRORS, *OF_A_READ)), headline=_headline),)
     explained_by = ("DD401", "DD402")
 
     def examine_run(self, trace: Trace) -> Judgement:

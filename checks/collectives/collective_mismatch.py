@@ -230,12 +230,8 @@ def _with_same_number(log: Log) -> list[Wait]:
         known = wait.sequence is not None and wait.rank is not None
         if wait.may_be_of_all and wait.collective and known:
             by_number.setdefault(wait.sequence or 0, []).append(wait)
-    numbered = [
-        alike
-        for alike in by_number.values()
-        if any(wait.group == "0" for wait in alike) or _are_all(alike, log)
-    ]
-    return next((alike for alike in numbered if len({*map(_call, alike)}) > 1), [])
+    of_all = [it for it in by_number.values() if "0" in {wait.group for wait in it} or _are_all(it, log)]
+    return next((alike for alike in of_all if len({*map(_call, alike)}) > 1), [])
 
 
 def _call(wait: Wait) -> str:

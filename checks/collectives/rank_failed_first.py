@@ -152,11 +152,8 @@ class RankFailedFirst(HangCheck):
             ranks = plural(len(trace.ranks), "rank")
             return Passed(f"{ranks} of the training run ended well in {trace.seconds:.1f} s")
         first = trace.first_to_break()
-        if (
-            trace.timed_out
-            or trace.ended_by_slurm
-            or (first and (first.killed_by or first.fault_of_rehearsal))
-        ):
+        own_end = first and (first.killed_by or first.fault_of_rehearsal)
+        if trace.timed_out or trace.ended_by_slurm or own_end:
             raise NotMeasured(trace.broken)
         if first is None:
             unfinished = [rank.rank for rank in trace.ranks if not rank.finished]

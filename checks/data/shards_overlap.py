@@ -152,12 +152,9 @@ def _some(indices: Iterable[int]) -> str:
 
 def _overlap_of(shared: SharedPass) -> Overlap | None:
     """The overlap of the shards of one pass, where there is one and nothing else explains it."""
-    if (
-        shared.indices is None
-        or shared.one_dataset is False
-        or _is_repeated(shared)
-        or shared.takes_own_parts
-    ):
+    if shared.indices is None or shared.one_dataset is False:
+        return None
+    if _is_repeated(shared) or shared.takes_own_parts:
         return None
     lengths = {loader.samples or 0 for loader in shared.loaders.values()}
     if shared.divided:

@@ -164,7 +164,5 @@ def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Une
 def _counts_together(step: TrainingStep) -> bool:
     """Whether a number was all-reduced before the last backward: it may be the count that the loss is scaled by."""
     last = step.last_backward
-    return any(
-        call.operation == "all_reduce" and not call.requires_grad and call.time < last
-        for call in step.collectives
-    )
+    reduces = [it for it in step.collectives if it.operation == "all_reduce" and not it.requires_grad]
+    return any(it.time < last for it in reduces)

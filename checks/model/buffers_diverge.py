@@ -205,10 +205,8 @@ def _is_exchanged(recording: Recording, update: BatchNormUpdate) -> bool:
     """Whether ranks exchanged something afterwards, before the model was evaluated or saved."""
     uses = [pass_.begin for pass_ in recording.passes] + [save.begin for save in recording.saves]
     end = min((time for time in uses if time > update.end), default=math.inf)
-    return any(
-        update.end < call.time < end and not call.operation.endswith("barrier")
-        for call in recording.collectives
-    )
+    after = (it for it in recording.collectives if update.end < it.time < end)
+    return any(not it.operation.endswith("barrier") for it in after)
 
 
 def _differing(row: Mapping[int, Buffers]) -> tuple[str, ...]:

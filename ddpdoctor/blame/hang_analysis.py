@@ -151,9 +151,8 @@ class HangAnalysis:
     def gone(self, ranks: Sequence[int]) -> causes.Cause:
         """Why ranks whose script ended with status 0 are missed by the others."""
         first, waits = self.ranks[ranks[0]], self.waits_in(self.waiting)
-        return self.tell(
-            causes.EndedEarly, ranks, state=first, where=first.left_at or (waits.where if waits else None)
-        )
+        where = first.left_at or (waits.where if waits else None)
+        return self.tell(causes.EndedEarly, ranks, state=first, where=where)
 
     def knot(self, ranks: Sequence[int]) -> causes.Cause | None:
         """By all ranks that wait for each other."""

@@ -54,10 +54,8 @@ class RunningScript:
 
     def show(self, records: Watch, state: RunState) -> None:
         """Say it on a live line."""
-        now, steps = (
-            time.monotonic(),
-            max((r.beat.steps for r in records.ranks().values() if r.beat), default=0),
-        )
+        now = time.monotonic()
+        steps = max((it.beat.steps for it in records.ranks().values() if it.beat), default=0)
         if self._job.bundled or not steps or state is not RunState.MOVES or now - self._shown < _PAUSE:
             return
         self._shown, self._trains_since = now, self._trains_since or now

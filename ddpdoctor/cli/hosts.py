@@ -160,10 +160,8 @@ class Hosts:
             return trace, [folder]
         self._tell("waiting for the records of the other hosts")
         messages = self.nodes.collect(_RUN, time.monotonic() + DELIVERY_SECONDS)
-        folders = [
-            folder,
-            *filter(None, (self._unpacked(node, message) for node, message in messages.items())),
-        ]
+        others = [self._unpacked(node, message) for node, message in messages.items()]
+        folders = [folder, *filter(None, others)]
         whole = read_hosts(folders)
         lost = tuple(self._lost(node, why) for node, why in self.nodes.lost().items())
         self._note_missing({*messages})

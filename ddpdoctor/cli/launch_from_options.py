@@ -51,11 +51,8 @@ def launch_of(options: LaunchOptions, host: Host) -> Launch:
 def with_port_of_line(launch: Launch, words: Sequence[str]) -> Launch:
     """The launch with the master port that a launch line names to a launcher of torch's kind; else with none."""
     line, script, _ = " ".join(words).partition(".py")
-    match = (
-        _PORT_OF_LINE.search(line)
-        if script and _LAUNCHER.match(line) and "--standalone" not in line
-        else None
-    )
+    is_of_torch = script and _LAUNCHER.match(line) and "--standalone" not in line
+    match = _PORT_OF_LINE.search(line) if is_of_torch else None
     if match is None:
         return replace(launch, explicit=launch.explicit - {"master_port"})
     return replace(launch, master_port=int(match["port"]), explicit=launch.explicit | {"master_port"})

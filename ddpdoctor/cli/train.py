@@ -35,10 +35,8 @@ def run_train(options: TrainOptions) -> int:
     what cannot be."""
     if options.list_configs:
         return _list()
-    settings = [
-        *(options.settings or ()),
-        *([f"data.source={options.data}"] if options.data is not None else []),
-    ]
+    data = [f"data.source={options.data}"] if options.data is not None else []
+    settings = [*(options.settings or ()), *data]
     return _train(_config_file(options.config), settings, options)
 
 

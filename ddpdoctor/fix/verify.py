@@ -218,10 +218,8 @@ class Verifier:
 
 def total_diff(folder: Path, texts: Texts) -> str:
     """All changes of the user's files as one diff."""
-    return "".join(
-        unified_diff(_name(folder, path), Text(path).text, Text(path, raw).text)
-        for path, raw in texts.items()
-    )
+    changes = ((path, Text(path).text, Text(path, raw).text) for path, raw in texts.items())
+    return "".join(unified_diff(_name(folder, path), before, after) for path, before, after in changes)
 
 
 def _name(folder: Path, path: Path) -> str:

@@ -140,13 +140,9 @@ class Calls(Index):
             return []
         if isinstance(given.value, ast.Lambda):
             return [point.at(given.value.body)]
-        functions = [it for it in self.referents(point.at(given.value)) if isinstance(it, Entity)]
-        made = [
-            Point(it, of.file)
-            for of in functions
-            if isinstance(of.node, FUNCTIONS)
-            for it in returned(of.node)
-        ]
+        entities = [it for it in self.referents(point.at(given.value)) if isinstance(it, Entity)]
+        functions = [(it.node, it.file) for it in entities if isinstance(it.node, FUNCTIONS)]
+        made = [Point(it, file) for node, file in functions for it in returned(node)]
         return made or [point.at(given.value)]
 
     def _got(self, point: Point, node: ast.Call) -> list[Point]:

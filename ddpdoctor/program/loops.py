@@ -95,12 +95,8 @@ class Loops:
         theirs = self.leading(other)
         for home, (file, here) in self.leading(inside).items():
             if home in theirs:
-                there = theirs[home][1]
-                return any(
-                    all(line in lines(loop) for loop in self.around(file, each))
-                    for each in here
-                    for line in there
-                )
+                there, loops = theirs[home][1], [self.around(file, each) for each in here]
+                return any(all(line in lines(it) for it in around) for around in loops for line in there)
         return False
 
     def is_in_loop_at(self, loop: Where | None, other: Where | None) -> bool:

@@ -318,12 +318,9 @@ def _counted(loop: Loop) -> set[str]:
     """The variables that a loop changes from turn to turn, by its head or in its body."""
     if not isinstance(loop, ast.While):
         return {it.id for it in ast.walk(loop.target) if isinstance(it, ast.Name)}
-    changed = {
-        it.target.id
-        for it in ast.walk(loop)
-        if isinstance(it, ast.AugAssign) and isinstance(it.target, ast.Name)
-    }
-    return changed & {it.id for it in ast.walk(loop.test) if isinstance(it, ast.Name)}
+    changed = [it.target for it in ast.walk(loop) if isinstance(it, ast.AugAssign)]
+    tested = {it.id for it in ast.walk(loop.test) if isinstance(it, ast.Name)}
+    return tested & {it.id for it in changed if isinstance(it, ast.Name)}
 
 
 def _lines_of(way: Sequence[Point]) -> tuple[Where, ...]:

@@ -73,10 +73,8 @@ def _raised(program: Program, file: File, node: ast.expr) -> Iterator[tuple[ast.
             for it in (place, *own_nodes(place)):
                 if isinstance(it, ast.Raise) and _catches(program, file, handler, at, it):
                     conditions = reversed(program.conditions(at.where(it)))
-                    yield (
-                        tried,
-                        [replace(each, test=replace(each.test, context=context)) for each in conditions],
-                    )
+                    of_call = [replace(it, test=replace(it.test, context=context)) for it in conditions]
+                    yield tried, of_call
 
 
 def _catches(program: Program, file: File, handler: ast.ExceptHandler, at: File, raises: ast.Raise) -> bool:

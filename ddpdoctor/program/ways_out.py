@@ -77,13 +77,10 @@ class WayOut:
 
     def _is_set_in_turn(self, point: Point) -> bool:
         definition = point.node
-        if not isinstance(definition, Definition) or definition.how not in (
-            How.ASSIGNED,
-            How.CHANGED,
-            How.ITERATED,
-        ):
+        if not isinstance(definition, Definition):
             return False
-        return self._is_in_turn(point, definition)
+        is_set = definition.how in (How.ASSIGNED, How.CHANGED, How.ITERATED)
+        return is_set and self._is_in_turn(point, definition)
 
     def _is_in_turn(self, point: Point, definition: Definition) -> bool:
         if point.file is self.file and getattr(definition.node, "lineno", 0) in lines(self.around):

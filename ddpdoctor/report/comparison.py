@@ -16,10 +16,8 @@ _MOST = 100
 def compared(before: Report, after: Report, name: str) -> Report:
     """The report of a run with what an earlier one, of this name, had."""
     states = _states(before, after)
-    codes = {
-        state: list(dict.fromkeys(finding.code for finding, its in states if its == state))
-        for state in _STATES
-    }
+    each = {state: [finding.code for finding, its in states if its == state] for state in _STATES}
+    codes = {state: list(dict.fromkeys(its)) for state, its in each.items()}
     words = "; ".join(f"{state}: {listing(codes[state])}" for state in _STATES if codes[state])
     note = f"compared with {name}: {words or 'neither run has a finding'}"
     run = {**after.run, "compared": {state.replace(" ", "_"): found for state, found in codes.items()}}

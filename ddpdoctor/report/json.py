@@ -42,12 +42,9 @@ def to_values(report: Report) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if names := _NAMES.get(type(value)):
-        fields = ((name, getattr(value, name.rstrip("?"))) for name in names.split())
-        return {
-            name.rstrip("?"): _plain(field)
-            for name, field in fields
-            if field is not None or not name.endswith("?")
-        }
+        fields = {name: getattr(value, name.rstrip("?")) for name in names.split()}
+        told = {name: it for name, it in fields.items() if it is not None or not name.endswith("?")}
+        return {name.rstrip("?"): _plain(field) for name, field in told.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Enum):

@@ -156,13 +156,9 @@ def _files_of_job(report: Report) -> Iterator[str]:
 def _region(finding: Finding) -> dict[str, int]:
     """The expression that the finding is about, or its line, as far as its file still shows them."""
     line = max(1, (finding.where and finding.where.line) or 1)
-    start, end = next(_columns(finding), (0, 0))
-    return {
-        "startLine": line,
-        "startColumn": start + 1,
-        "endLine": line,
-        "endColumn": max(end, start + 1) + 1,
-    }
+    first, end = next(_columns(finding), (0, 0))
+    last = max(end, first + 1)
+    return {"startLine": line, "startColumn": first + 1, "endLine": line, "endColumn": last + 1}
 
 
 def _columns(finding: Finding) -> Iterator[tuple[int, int]]:

@@ -55,11 +55,8 @@ def width_of_stdout() -> int:
 
 def wants_colour(stream: TextIO) -> bool:
     """Whether colours are welcome: a terminal that can, and no ``NO_COLOR``."""
-    return (
-        stream.isatty()
-        and not os.environ.get("NO_COLOR")
-        and os.environ.get("TERM") not in ("dumb", "unknown")
-    )
+    can = stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    return can and not os.environ.get("NO_COLOR")
 
 
 def render(

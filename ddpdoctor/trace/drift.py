@@ -326,11 +326,8 @@ def _losses(courses: Mapping[int, Course]) -> Iterator[Drift]:
             if own is not None and others and (usual := median(others)):
                 apart.append((course.ends[piece + 1], (own - usual) / abs(usual)))
         change = change_of([value for _, value in apart])
-        if (
-            change
-            and abs(change.after - change.before) >= _LOSSES_APART
-            and abs(change.after) > abs(change.before)
-        ):
+        moves = change is not None and abs(change.after - change.before) >= _LOSSES_APART
+        if change and moves and abs(change.after) > abs(change.before):
             found.append(_drift(Kind.LOSS, (rank,), [step for step, _ in apart], change))
     if found:
         yield max(found, key=lambda drift: drift.after - drift.before)

@@ -135,10 +135,8 @@ class HappensBefore:
         self, first: int, span: tuple[float, float], second: int, other: tuple[float, float]
     ) -> bool:
         """Whether nothing forces one of two spans of time, one on each rank, to be over before the other."""
-        return not (
-            self.is_forced(first, span[1], second, other[0])
-            or self.is_forced(second, other[1], first, span[0])
-        )
+        is_before = self.is_forced(first, span[1], second, other[0])
+        return not (is_before or self.is_forced(second, other[1], first, span[0]))
 
 
 def _moments(recording: Recording) -> Iterator[tuple[Hashable, tuple[float, int | None]]]:

@@ -247,11 +247,8 @@ def _side_by_side(drawn: Mapping[int, _Drawn]) -> Iterator[tuple[int, dict[int, 
     if max(len({loader.index for loader, _ in passes}) for passes in drawn.values()) > 1:
         keyed = {rank: _by_identity(passes) for rank, passes in drawn.items()}
         common = set.intersection(*(set(by_key) for by_key in keyed.values()))
-        if (
-            common
-            and all(map(_is_each_new, drawn.values()))
-            and any(set(keys) > common for keys in keyed.values())
-        ):
+        has_more = any(set(keys) > common for keys in keyed.values())
+        if common and has_more and all(map(_is_each_new, drawn.values())):
             for number, row in enumerate(zip(*drawn.values(), strict=False)):
                 if len({_identity(loader) for loader, _ in row}) == 1:
                     yield number, dict(zip(drawn, row, strict=True))

@@ -64,11 +64,8 @@ def skip_by_loss(recordings: Mapping[int, Recording]) -> LocalExit | None:
     It is certain where the losses differ and nothing was exchanged between any forward and its backward.
     """
     for row in zip(*(recording.steps for recording in recordings.values()), strict=False):
-        losses = {
-            rank: step.backwards[-1].value
-            for rank, step in zip(recordings, row, strict=True)
-            if step.backwards
-        }
+        steps = [(rank, step) for rank, step in zip(recordings, row, strict=True) if step.backwards]
+        losses = {rank: step.backwards[-1].value for rank, step in steps}
         known = {rank: value for rank, value in losses.items() if value is not None}
         if any(map(_exchanges_before_backward, row)):
             return None

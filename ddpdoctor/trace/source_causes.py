@@ -79,11 +79,8 @@ def _added(call: Expression) -> str:
 def _part(target: Expression) -> str:
     """``head`` of ``net.head``, or of ``net[2]`` of a Sequential."""
     node = target.node
-    return (
-        str(node.attr)
-        if isinstance(node, ast.Attribute)
-        else str(getattr(getattr(node, "slice", None), "value", ""))
-    )
+    key = getattr(getattr(node, "slice", None), "value", "")
+    return str(node.attr if isinstance(node, ast.Attribute) else key)
 
 
 def _is_module(value: Expression) -> bool:

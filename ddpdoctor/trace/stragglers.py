@@ -258,11 +258,8 @@ class Pairs:
         whole = self._seconds(rank, WORK)
         least = max(LEAST_SECONDS, 0.3 * median(whole), 6 * noise)
         queued = [_OF_QUEUE * own_time(step, "cpu_wait") for step in self.steps[rank]]
-        slow = [
-            i
-            for i, each in enumerate(differences)
-            if each - usual > max(least, queued[i]) and not self._is_apart(i)
-        ]
+        more = [each - usual > max(least, queued[i]) for i, each in enumerate(differences)]
+        slow = [i for i, is_slow in enumerate(more) if is_slow and not self._is_apart(i)]
         fast = sum(each - usual < -least for each in differences)
         if len(slow) < max(FEWEST_SLOW, 4 * fast):
             return None
@@ -365,10 +362,8 @@ def _inner_positions(values: Sequence[float]) -> list[int]:
 
 def _chance(steps: int, there: int, share: float) -> float:
     """That of so many pauses so many or more fall on a line that takes this share of the time."""
-    return sum(
-        math.comb(steps, count) * share**count * (1 - share) ** (steps - count)
-        for count in range(there, steps + 1)
-    )
+    counts = range(there, steps + 1)
+    return sum(math.comb(steps, it) * share**it * (1 - share) ** (steps - it) for it in counts)
 
 
 def _mean_of(values: Sequence[float]) -> tuple[float, float]:

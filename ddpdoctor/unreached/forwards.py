@@ -32,11 +32,8 @@ def forwards_of_some(unreached: UnreachedLines) -> Iterator[Sight]:
 
 
 def _sight(call: Expression, way: Way, decision: Decision) -> Sight:
-    words = {
-        "ranks": who(ranks_where(decision.condition)),
-        "what": f"{call.function_text}(...)",
-        "test": decision.text,
-    }
+    ranks = who(ranks_where(decision.condition))
+    words = {"ranks": ranks, "what": f"{call.function_text}(...)", "test": decision.text}
     broadcast = Evidence("a forward through DistributedDataParallel broadcasts the buffers", where=call.where)
     leading = (Evidence("which leads to the call", where=it) for it in way.lines[1:3])
     return Sight(call.where, words, (broadcast, *leading, *decision.evidence))
@@ -78,11 +75,10 @@ def _registers_any(program: Program, of_class: Entity) -> bool:
 
 def _trains_next(unreached: UnreachedLines, way: Way, condition: Condition) -> bool:
     """Whether the ranks that leave a forward out come to a training forward next, as far as that is known."""
-    if condition.statement is None or (
-        not condition.holds and isinstance(condition.statement.body[-1], ast.Continue)
-    ):
+    statement = condition.statement
+    if statement is None or (not condition.holds and isinstance(statement.body[-1], ast.Continue)):
         return True
-    last = lines(condition.statement)[-1]
+    last = lines(statement)[-1]
     at = condition.at
     own = [(it.file, it.function) == (at.file, at.function) for it in way.lines]
     behind = own.index(True) + 1 if True in own else 1

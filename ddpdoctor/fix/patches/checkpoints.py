@@ -45,11 +45,8 @@ def restore_state(case: Case) -> str:
         raise CannotPatch("the checkpoint is not written in this file")
     entries = {key: _owner(source, value) for key, value in _entries(source, saved).items()}
     restored = " ".join(source.code(call) for call in source.calls("load_state_dict"))
-    missing = {
-        key: owner
-        for key, owner in entries.items()
-        if owner and key != load.key and f"[{key}]" not in restored
-    }
+    others = {key: owner for key, owner in entries.items() if owner and key != load.key}
+    missing = {key: owner for key, owner in others.items() if f"[{key}]" not in restored}
     if not missing:
         missing = _save_optimizer(source, saved, entries)
     for key, owner in missing.items():

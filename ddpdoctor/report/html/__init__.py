@@ -165,11 +165,9 @@ def _findings(report: Report) -> Markup:
         return drawn
 
     more = "more checks found problems; their lines are below."
-    parts = (
-        _fitting(loud, block, _ROOM_OF_FINDINGS, more),
-        _fitting(quiet, block, _ROOM_OF_FINDINGS // 4, "more"),
-    )
-    found: Markup = page.findings(*parts, len(quiet))
+    first = _fitting(loud, block, _ROOM_OF_FINDINGS, more)
+    others = _fitting(quiet, block, _ROOM_OF_FINDINGS // 4, "more")
+    found: Markup = page.findings(first, others, len(quiet))
     return found
 
 
