@@ -228,9 +228,8 @@ def _loops(recording: Recording) -> list[Loop]:
             drawn = replace(pass_, sampler=pass_.sampler or loader.sampler)
             key: object = pass_.at, made, training
             again = loops.get(("iter", made, training))
-            if _makes_iterator(pass_.at, recording) and (
-                again is None or _goes_on_after(again.passes[-1], pass_)
-            ):
+            goes_on = again is None or _goes_on_after(again.passes[-1], pass_)
+            if goes_on and _makes_iterator(pass_.at, recording):
                 key = "iter", made, training
             loops.setdefault(key, Loop(loader, [])).passes.append(drawn)
     return list(loops.values())

@@ -99,7 +99,5 @@ def _divided(split: Split, recording: Recording) -> Divided:
 
 def _leaks(row: Mapping[int, Divided]) -> dict[tuple[int, int], int]:
     """How many samples that the second rank holds out the first one trains on."""
-    counts = {
-        (trains, holds): len(row[trains].trained & row[holds].held) for trains, holds in permutations(row, 2)
-    }
-    return {pair: count for pair, count in counts.items() if count}
+    both = {pair: row[pair[0]].trained & row[pair[1]].held for pair in permutations(row, 2)}
+    return {pair: len(samples) for pair, samples in both.items() if samples}

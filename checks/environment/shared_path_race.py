@@ -304,6 +304,5 @@ def _held(recording: Recording, write: FileEvent | PathAsked) -> set[str]:
 def _take_turns(order: HappensBefore, events: Mapping[int, FileEvent | PathAsked]) -> bool:
     """Whether what each rank but the first did had to wait for the first, whenever the ranks came."""
     first = min(events, key=lambda rank: events[rank].time)
-    return all(
-        order.is_forced(first, events[first].time, it, events[it].time) for it in events if it != first
-    )
+    begun = events[first].time
+    return all(order.is_forced(first, begun, it, events[it].time) for it in events if it != first)

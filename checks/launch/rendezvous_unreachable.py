@@ -147,10 +147,8 @@ class RendezvousUnreachable(Check):
     def examine_log(self, log: Log) -> Judgement:
         reason = log.search(_CLIENTS, _BARRIER)
         if reason and int(reason.match["came"]) < int(reason.match["all"]) and not _went_on(log, reason):
-            came, expected = reason.match["came"], reason.match["all"]
-            return self.fail(
-                f"{came} of {expected} ranks joined the store before the time limit", **log_fields(reason)
-            )
+            came = f"{reason.match['came']} of {reason.match['all']}"
+            return self.fail(f"{came} ranks joined the store before the time limit", **log_fields(reason))
         reason = log.search(_TIMED_OUT) or log.reason(_STORE_REFUSED, _BARE)
         if reason.match.re.pattern == _STORE_REFUSED and (beat := log.first(_WAS_LOST)):
             details = log_fields(reason, beat, role=Role.MESSENGER)

@@ -221,9 +221,8 @@ class _Verification:
 def _codes(select: list[str] | None) -> frozenset[str]:
     """The checks that were asked for one by one, and not by a family or the beginning of a code."""
     given = {selector.lower() for selector in selectors(select)}
-    return frozenset(
-        it.code for it in registry.all_checks() if not given.isdisjoint((it.code.lower(), it.name))
-    )
+    checks = registry.all_checks()
+    return frozenset(it.code for it in checks if not given.isdisjoint((it.code.lower(), it.name)))
 
 
 def _shadowed(word: str, shadow: ChangedCopy) -> str:

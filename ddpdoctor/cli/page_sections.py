@@ -12,12 +12,8 @@ from ddpdoctor.trace import Trace
 def with_sections(
     report: Report, trace: Trace | None, options: ReportOptions, log: Callable[[str], None]
 ) -> Report:
-    """The report, with its pictures where one of the formats is a page.
-
-    Args:
-        trace: what was recorded or seen of a run, if anything was.
-        log: is given the traceback of what broke; a page without a picture is still a report.
-    """
+    """The report, with pictures of what was recorded or seen of a run, if anything was, where one of the formats is a
+    page. The log is given the traceback of what broke; a page without a picture is still a report."""
     if trace is None or not options.wants_page:
         return report
     from ddpdoctor.trace.figures import sections  # what a page needs takes time to import

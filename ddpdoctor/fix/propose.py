@@ -69,11 +69,8 @@ def in_own_words(
     findings: Iterable[Finding], trace: Trace, folder: Path, as_it_ran: Callable[[Path], bool]
 ) -> tuple[Finding, ...]:
     """The findings with their fixes in the script's words: the lines of a patch that says all of it, else its names.
-
-    Args:
-        folder: the working directory of the run.
-        as_it_ran: whether a file has the content that it had in the run.
-    """
+    The folder is the working directory of the run; ``as_it_ran`` is whether a file has the content that it had in
+    that."""
     project = Project(folder, as_it_ran=as_it_ran)
     project.learn(trace)
     findings = iter(findings)

@@ -123,10 +123,8 @@ class Calls(Index):
         depth = point.context.depth if point.context else 0
         outer = point.context if depth < MOST_CALLS else None
         inside = Context(node, point.file, outer, depth + 1 if depth < MOST_CALLS else 1)
-        own = [
-            (it.node, it.file) for it in called if isinstance(it, Entity) and isinstance(it.node, FUNCTIONS)
-        ]
-        own = [(it, file) for it, file in own if it.name != "__init__"]
+        entities = [(it.node, it.file) for it in called if isinstance(it, Entity)]
+        own = [(it, file) for it, file in entities if isinstance(it, FUNCTIONS) and it.name != "__init__"]
         found = [Point(value, file, inside) for it, file in own for value in returned(it)]
         ends = () if called else self.ends(point.at(node.func))
         lambdas = (it for it in ends if isinstance(it.node, ast.Lambda))
@@ -154,11 +152,10 @@ class Calls(Index):
             elif isinstance(end.node, ast.JoinedStr):
                 parts = [getattr(it, "value", "") for it in end.node.values]
                 pattern = re.compile(".*".join(re.escape(it) if isinstance(it, str) else "" for it in parts))
-                classes = [it for it in self.types(owner) if isinstance(it, Entity)]
-                methods = {
-                    it.name for of in classes for it in of.file.functions if pattern.fullmatch(it.name)
-                }
-                found += [it for name in sorted(methods) for it in self._member(owner, name)]
+                files = [it.file for it in self.types(owner) if isinstance(it, Entity)]
+                methods = {it.name for file in files for it in file.functions}
+                fitting = sorted(filter(pattern.fullmatch, methods))
+                found += [it for name in fitting for it in self._member(owner, name)]
         return list(dict.fromkeys(found))
 
     def callers(self, function: Function) -> list[tuple[ast.Call, File]]:

@@ -164,12 +164,8 @@ class Loops:
         return home in self.leading(Where(file.path, function.body[0].lineno, function.name))
 
     def exit_branch(self, inside: Where | None, other: Where | None) -> Where | None:
-        """The branch by which the loops around a line are left for another line; None where it is not the only one.
-
-        Args:
-            inside: a line of the loop.
-            other: where a rank was when it had left it; in a function that calls the loop's, for instance.
-        """
+        """The branch by which the loops around a line, ``inside``, are left for another line; None where it is not the
+        only one. The other is where a rank was when it had left; in a function that calls the loop's, for instance."""
         if inside is None or self._file(inside) is None:
             return None
         ways = (self.ways_out(file, loop) for file, loop in self._left(inside, other))

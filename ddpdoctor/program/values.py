@@ -364,11 +364,8 @@ def tests_of_returns(called: Entity) -> list[ast.expr]:
     returns = [it for it in own_nodes(function) if isinstance(it, ast.Return)]
     if len(returns) < 2:
         return []
-    above = (it for end in returns for it in called.file.above(end))
-    tests = (
-        it.test for it in above if isinstance(it, ast.If | ast.While) and called.file.scopes[it] is function
-    )
-    return list(dict.fromkeys(tests))
+    above = (it for end in returns for it in called.file.above(end) if isinstance(it, ast.If | ast.While))
+    return list(dict.fromkeys(it.test for it in above if called.file.scopes[it] is function))
 
 
 def _operands(node: ast.AST) -> list[ast.AST]:

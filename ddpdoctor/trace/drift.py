@@ -249,13 +249,7 @@ def drifts_of(
     told: Mapping[int, Sequence[Progress]],
     saves: Mapping[int, Sequence[Save]],
 ) -> Iterator[Drift]:
-    """What changed in a run.
-
-    Args:
-        courses: those of ``told``.
-        told: what each rank told of its progress.
-        saves: its checkpoints.
-    """
+    """What changed in a run, by the courses of what each rank told of its progress, and by its checkpoints."""
     if courses:
         yield from _pace(courses)
         yield from _memory(courses)

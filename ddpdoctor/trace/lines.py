@@ -346,9 +346,8 @@ _OFTEN = 2
 
 def is_for_some_ranks(where: Where | None, recordings: Mapping[int, Recording]) -> bool:
     """Whether a line stands under a condition on the rank, or is only led to by a call that does."""
-    return where is not None and (
-        _is_guarded(where, recordings) or guarded_call(where, recordings) is not None
-    )
+    is_guarded = where is not None and _is_guarded(where, recordings)
+    return is_guarded or guarded_call(where, recordings) is not None
 
 
 def guarded_call(where: Where | None, recordings: Mapping[int, Recording]) -> Where | None:

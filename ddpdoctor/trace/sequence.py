@@ -157,9 +157,8 @@ def called_alone(row: Mapping[int, SequencePoint], recordings: Mapping[int, Reco
     # What the script called on its own: not a step of training, in which all ranks are to meet.
     extra = {r: p for r, p in row.items() if p.kind == "collective" or (p.kind == "forward" and not p.learns)}
     if len(extra) == len(row):
-        extra = {rank: point for rank, point in row.items() if point.kind == "forward"} or _for_some_ranks(
-            row, recordings
-        )
+        forwards = {rank: point for rank, point in row.items() if point.kind == "forward"}
+        extra = forwards or _for_some_ranks(row, recordings)
     others = {rank: point for rank, point in row.items() if rank not in extra}
     if not extra or not others or any(point.what == "end" for point in others.values()):
         return None

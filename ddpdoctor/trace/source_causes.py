@@ -95,9 +95,8 @@ def _makes_itself(target: Expression) -> bool:
 
 def guarded_collective(script: str, recordings: Mapping[int, Recording]) -> Where | None:
     """The one line that calls on some ranks only what gathers from all of them."""
-    calls = (
-        it for it in Program.of(script).every_call() if it.method in GATHERING or any(map(gathers, it.called))
-    )
+    every = Program.of(script).every_call()
+    calls = (it for it in every if it.method in GATHERING or any(map(gathers, it.called)))
     return _one(it.where for it in calls if is_for_some_ranks(it.where, recordings))
 
 
@@ -105,9 +104,8 @@ def unfreezing(script: str) -> Where | None:
     """The one line that lets parameters be trained: ``requires_grad_(True)``, ``parameter.requires_grad = True``."""
     program = Program.of(script)
     calls = (it for it in program.every_call() if it.method == "requires_grad_")
-    lets = [
-        it.where for it in calls if (given := it.argument(0, "requires_grad")) is None or _is_true(given.node)
-    ]
+    given = ((it.where, it.argument(0, "requires_grad")) for it in calls)
+    lets = [where for where, value in given if value is None or _is_true(value.node)]
     assigned = ((target, value) for target, value in program.assigned() if _is_true(value.node))
     return _one([*lets, *(it.where for it, _ in assigned if getattr(it.node, "attr", "") == "requires_grad")])
 

@@ -264,9 +264,8 @@ def _ending(trace: Trace, rank: int) -> str:
         return signal_name(traced.killed_by)
     if traced and traced.failure:
         return "failed"
-    return (
-        "" if traced is None or traced.finished or not traced.exit_code else f"exit status {traced.exit_code}"
-    )
+    status = traced.exit_code if traced and not traced.finished else None
+    return f"exit status {status}" if status else ""
 
 
 def _thinned(recordings: Mapping[int, Recording]) -> str:

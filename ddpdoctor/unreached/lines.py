@@ -109,13 +109,8 @@ BECAUSE = {
 
 
 class UnreachedLines:
-    """A program, less what ranks ran of it.
-
-    Args:
-        program: all of it.
-        reached: whether a rank came to a line.
-        ran: whether there was a run at all.
-    """
+    """A program, less what ranks ran of it: ``reached`` is whether one came to a line, ``ran`` whether there was a run
+    at all."""
 
     def __init__(
         self, program: Program, reached: Callable[[Where], bool] = lambda _: False, *, ran: bool = False
