@@ -119,7 +119,7 @@ class Reading(Nodes):
     def _variables(self, at: Node) -> Iterator[tuple[str, list[Definition]]]:
         scope, flow = self.scope(at), self.program.flow
         own = flow.chains(scope, self.file).all
-        for key, its in reversed(own.items()):
+        for key, its in reversed([*own.items()]):
             lines = [getattr(it.node, "lineno", 0) for it in its if it.how is How.ASSIGNED]
             if "[" not in key and max(lines, default=0) < at.lineno:
                 yield key, list(its)
