@@ -1,16 +1,18 @@
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ddpdoctor.check import Check, Evidence, Finding, Findings, Passed
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.recorder.events.files import Printed
 from ddpdoctor.recorder.events.training import Collective, GatheredForMetrics
-from ddpdoctor.text import by_state, plural, quote, shorten
+from ddpdoctor.text import plural, quote, shorten
 from ddpdoctor.trace import Recording, Trace, grouped
 from ddpdoctor.trace.loading import SharedPass, by_loader, evaluation_rounds
+from ddpdoctor.trace.summed import Total, summed_over_ranks
 
+_T = TypeVar("_T", Collective, Printed)
 _NUMBER = re.compile(r"\d+\.(\d+)")
 _PRECISE = 2e-3
 """How far a printed number may be from what it is rounded from, relative to it; others match by chance."""
@@ -23,11 +25,9 @@ class Summed:
     """A sum over the whole set, which every rank has given to an all_reduce, and whose total is printed as if it were
     of one set."""
 
-    call: Collective
-    given: float
-    total: float
+    count: Total
+    own: float
     printed: Printed
-    samples: int
     is_of_all: bool
     """Whether it is no sum over a part of the samples for sure."""
 
@@ -68,7 +68,7 @@ class PaddedEvaluation(Check):
         self.require(rounds, "ranks do not evaluate over a DataLoader together")
         for of_loader in grouped(rounds, lambda shared: shared.about):
             seen = [(shared, found) for shared in of_loader for found in _summed(shared)]
-            given = {found.given for _, found in seen}
+            given = {found.own for _, found in seen}
             if len(given) >= _ENOUGH or any(found.is_of_all for _, found in seen):
                 yield self._counted_by_all(*seen[0])
         for shared, repeats in by_loader(rounds, _repeats):
@@ -87,20 +87,18 @@ class PaddedEvaluation(Check):
         yield Passed(f"no sampler pads the {rounds[0].loader.samples} samples of {rounds[0].loader.dataset}")
 
     def _counted_by_all(self, shared: SharedPass, found: Summed) -> Finding:
-        size = len(shared.passes)
+        size, samples, call = len(shared.passes), shared.loader.samples, found.count.call
         return self.fail(
-            f"{size} ranks evaluate all {found.samples} samples of {shared.loader.dataset} each, and the sum over the "
-            f"ranks is divided by {found.samples}: {size} times too large",
+            f"{size} ranks evaluate all {samples} samples of {shared.loader.dataset} each, and the sum over the "
+            f"ranks is divided by {samples}: {size} times too large",
             why="Every rank goes through the whole set, so that each sample is in the sum once for every rank. The "
             "length of the dataset counts it once.",
             fix="DataLoader(held_out, sampler=DistributedSampler(held_out, shuffle=False))    # a part on each rank\n"
             "# or delete the all_reduce: every rank has the whole sum",
             ranks=shared.ranks,
-            where=found.call.at,
+            where=call.at,
             evidence=(
-                *by_state(
-                    dict.fromkeys(shared.ranks, found), lambda it: f"{it.given:.6g} given, {it.total:.6g} got"
-                ),
+                Evidence(f"{found.own:.6g} given, {found.count.total:.6g} got", shared.ranks),
                 Evidence(f"printed: {quote(shorten(found.printed.text))}", where=found.printed.at),
             ),
             about=shared.about,
@@ -114,41 +112,31 @@ def _summed(shared: SharedPass) -> Iterator[Summed]:
     if len(shared.passes) < 2 or shared.one_dataset is False or drawn != {frozenset(range(samples))}:
         return
     windows = {rank: shared.window(rank) for rank in shared.passes}
-    rows = zip(
-        *(
-            [call for call in recording.collectives if windows[rank][0] <= call.time < windows[rank][1]]
-            for rank, recording in shared.recordings.items()
-        ),
-        strict=False,
-    )
+    calls = {rank: _within(windows[rank], one.collectives) for rank, one in shared.recordings.items()}
     printed = [
         line
-        for rank, recording in shared.recordings.items()
-        for line in recording.events(Printed)
-        if windows[rank][0] <= line.time < windows[rank][1]
+        for rank, one in shared.recordings.items()
+        for line in _within(windows[rank], one.events(Printed))
     ]
-    for first, *others in rows:
-        for given, total in zip(first.given, first.got, strict=False):
-            alike = all((call.at, call.given) == (first.at, first.given) for call in others)
-            if alike and given and math.isclose(total, given * len(windows), rel_tol=1e-5):
-                mean = total / samples
-                line = next((it for it in printed if it.time > first.time and _tells(it.text, mean)), None)
-                if line is not None:
-                    is_of_all = mean > 1 or not given.is_integer() or _sees_the_same(shared)
-                    yield Summed(first, given, total, line, samples, is_of_all)
+    for count in summed_over_ranks(calls):
+        own, mean = count.given[shared.ranks[0]], count.total / samples
+        line = next((it for it in printed if it.time > count.call.time and _tells(it.text, mean)), None)
+        if line is not None and len(set(count.given.values())) == 1:
+            yield Summed(count, own, line, mean > 1 or not own.is_integer() or _sees_the_same(shared))
+
+
+def _within(window: tuple[float, float], events: Iterable[_T]) -> list[_T]:
+    return [event for event in events if window[0] <= event.time < window[1]]
 
 
 def _tells(text: str, number: float) -> bool:
     """Whether a line has this number, or it in percent, with enough digits."""
-    for match in _NUMBER.finditer(text):
-        precision = 0.51 * 10.0 ** -len(match[1])
-        for wanted in (number, 100 * number):
-            if (
-                abs(float(match[0]) - wanted) <= max(precision, 1e-6 * abs(wanted))
-                and precision <= _PRECISE * wanted
-            ):
-                return True
-    return False
+    printed = ((float(match[0]), 0.51 * 10.0 ** -len(match[1])) for match in _NUMBER.finditer(text))
+    return any(
+        abs(value - wanted) <= max(rounded, 1e-6 * wanted) and rounded <= _PRECISE * wanted
+        for value, rounded in printed
+        for wanted in (number, 100 * number)
+    )
 
 
 def _sees_the_same(shared: SharedPass) -> bool:

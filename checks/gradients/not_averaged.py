@@ -1,5 +1,5 @@
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ddpdoctor.check import REINSTALL_TORCH, Check, Evidence, Finding, Judgement, NotMeasured, Passed
@@ -10,6 +10,7 @@ from ddpdoctor.text import by_state, plural, ranks_phrase
 from ddpdoctor.trace import Trace, grouped, of_model
 from ddpdoctor.trace.hook_gradients import Multiple, all_are_multiples, multiples, numbers
 from ddpdoctor.trace.joint_training import group_size
+from ddpdoctor.trace.summed import Total, summed_over_ranks
 from ddpdoctor.trace.sync import Group, Update, replicas, updates
 
 _NEAR = 1e-3
@@ -21,10 +22,7 @@ class DividedByAll:
     """A loss that each rank divides by a number that was summed over the ranks."""
 
     loss: MeanLoss
-    call: Collective
-    given: Mapping[int, float]
-    """The part of each rank."""
-    total: float
+    count: Total
     step: int
 
 
@@ -128,7 +126,7 @@ class GradientsNotAveraged(Check):
         )
 
     def _by_all(self, found: DividedByAll, size: int) -> Finding:
-        total = f"{found.total:g}"
+        total, given, call = f"{found.count.total:g}", found.count.given, found.count.call
         return self.fail(
             f"the loss is divided by {total}, the count of all ranks, and its gradients by {size} ranks again: "
             f"{size} times too small",
@@ -136,12 +134,10 @@ class GradientsNotAveraged(Check):
             f"its part of the mean: these parts have to be added up, and their average is 1/{size} of that.",
             fix="loss = loss * dist.get_world_size()    # before the backward",
             where=found.loss.at,
-            ranks=tuple(found.given),
+            ranks=tuple(given),
             evidence=(
-                *by_state(
-                    found.given, lambda count: f"step {found.step}: {count:g} given to {found.call.operation}"
-                ),
-                Evidence(f"{total} got, by which the loss is divided", tuple(found.given), found.call.at),
+                *by_state(given, lambda own: f"step {found.step}: {own:g} given to {call.operation}"),
+                Evidence(f"{total} got, by which the loss is divided", tuple(given), call.at),
             ),
         )
 
@@ -177,44 +173,28 @@ def _divided_by_all(group: Group, update: Update) -> DividedByAll | None:
     """A loss of this step whose elements weigh one in the number of all, where their gradients are averaged."""
     if len(update.steps) < group_size(group) or not _is_only_averaged(group, update):
         return None
+    calls = {
+        rank: [it for it in step.collectives if it.time < step.last_backward]
+        for rank, step in update.steps.items()
+    }
     first = next(iter(update.steps.values()))
     for loss in (it for it in first.losses if it.function and not math.isclose(it.factor, 1)):
-        alike = {
-            rank: [
-                it
-                for it in step.losses
-                if (it.at, it.function, it.is_sum) == (loss.at, loss.function, loss.is_sum)
-            ]
-            for rank, step in update.steps.items()
-        }
+        alike = {rank: [it for it in step.losses if it.is_like(loss)] for rank, step in update.steps.items()}
         counts = {rank: sum(it.count for it in losses) for rank, losses in alike.items()}
-        weights = {
-            it.factor / (1 if it.is_sum else max(1, it.count)) for losses in alike.values() for it in losses
-        }
-        for call, given, total in _summed(update):
+        weights = {it.weight for losses in alike.values() for it in losses}
+        for count in summed_over_ranks(calls):
             # Of windows of several backwards, a count of one micro-batch may weigh as much by chance.
-            times = sum(counts.values()) / total
-            most = 1 if len(first.backwards) > 1 else max(1, round(times))
-            is_whole = math.isclose(times, most, rel_tol=_NEAR)
-            weigh = all(alike.values()) and all(math.isclose(it * total, 1, rel_tol=_NEAR) for it in weights)
-            shares = all(math.isclose(counts[rank], times * given[rank], rel_tol=_NEAR) for rank in given)
-            if is_whole and weigh and shares:
-                return DividedByAll(loss, call, given, total, update.index)
+            times = sum(counts.values()) / count.total
+            whole = 1 if len(first.backwards) > 1 else max(1, round(times))
+            shares = ((counts[rank], whole * given) for rank, given in count.given.items())
+            ones = ((weight * count.total, 1.0) for weight in weights)
+            if all(alike.values()) and all(_are_near(*pair) for pair in ((times, whole), *shares, *ones)):
+                return DividedByAll(loss, count, update.index)
     return None
 
 
-def _summed(update: Update) -> Iterator[tuple[Collective, dict[int, float], float]]:
-    """The numbers that were summed over the ranks before the last backward: of each rank, and together."""
-    calls = {
-        rank: [it for it in step.collectives if it.got and it.time < step.last_backward]
-        for rank, step in update.steps.items()
-    }
-    for row in zip(*calls.values(), strict=False):
-        for position, total in enumerate(row[0].got):
-            if len({(it.at, len(it.given), len(it.got)) for it in row}) == 1:
-                given = {rank: it.given[position] for rank, it in zip(calls, row, strict=True)}
-                if total and math.isclose(math.fsum(given.values()), total, rel_tol=_NEAR):
-                    yield row[0], given, total
+def _are_near(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=_NEAR)
 
 
 def _is_only_averaged(group: Group, update: Update) -> bool:
@@ -223,7 +203,7 @@ def _is_only_averaged(group: Group, update: Update) -> bool:
         own = any(it.gradient_of or it.requires_grad or it.differentiable for it in step.collectives)
         hooked = any(wrapper.hook for wrapper in group[rank].wrappers)
         norms, used = step.backwards[-1].norms if step.backwards else {}, update.taken[rank].norms
-        kept = [math.isclose(norm, used.get(key, 0), rel_tol=_NEAR) for key, norm in norms.items() if norm]
+        kept = [_are_near(norm, used.get(key, 0)) for key, norm in norms.items() if norm]
         if own or hooked or step.joined or not kept or not all(kept):
             return False
     return True

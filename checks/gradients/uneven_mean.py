@@ -150,14 +150,14 @@ def _paired(steps: Mapping[int, TrainingStep], *, by_hand: bool) -> Iterator[Une
         return
     for position, first in enumerate(next(iter(losses.values()))):
         row = {rank: means[position] for rank, means in losses.items()}
-        if len({(loss.function, loss.at) for loss in row.values()}) == 1:
+        if all(loss.is_like(first) for loss in row.values()):
             yield Uneven(
                 next(iter(steps.values())).index,
                 first.at,
                 first.function,
                 {rank: loss.count for rank, loss in row.items()},
                 next((loss.ignored for loss in row.values() if loss.ignored is not None), None),
-                {rank: loss.factor / max(1, loss.count) for rank, loss in row.items()},
+                {rank: loss.weight for rank, loss in row.items()},
             )
 
 

@@ -215,6 +215,15 @@ class MeanLoss(Event):
     is_sum: bool = False
     """Whether it is the sum over that count, not divided by it."""
 
+    @property
+    def weight(self) -> float:
+        """What one element is multiplied by."""
+        return self.factor / (1 if self.is_sum else max(1, self.count))
+
+    def is_like(self, other: "MeanLoss") -> bool:
+        """Whether it is the same loss of another rank or micro-batch."""
+        return (self.at, self.function, self.is_sum) == (other.at, other.function, other.is_sum)
+
 
 @dataclass(slots=True)
 class Collective(Event):
