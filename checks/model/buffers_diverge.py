@@ -80,7 +80,8 @@ class BuffersDiverge(Check):
             why="update_bn uses the data of one rank only. The averaged model has different "
             "statistics on each rank, and the checkpoint has those of one rank.",
             fix="for buffer in averaged.buffers():    # after update_bn, on every rank\n"
-            "    if buffer.is_floating_point():\n        dist.all_reduce(buffer, op=dist.ReduceOp.AVG)",
+            "    if buffer.is_floating_point():\n        dist.all_reduce(buffer)\n"
+            "        buffer /= dist.get_world_size()",
             evidence=(Evidence(f"differ: {listing(unequal)}", tuple(row)),),
             where=next(iter(row.values())).at,
         )

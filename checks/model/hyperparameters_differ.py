@@ -36,8 +36,8 @@ class HyperparametersDiffer(Check):
 
     Fix:
         Average what decides before it does:
-            dist.all_reduce(validation_loss, op=dist.ReduceOp.AVG)
-            scheduler.step(validation_loss.item())
+            dist.all_reduce(validation_loss)
+            scheduler.step(validation_loss.item() / dist.get_world_size())
         Or give every rank the value of rank 0:
             value = [group["lr"]]
             dist.broadcast_object_list(value, src=0)
