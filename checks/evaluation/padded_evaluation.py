@@ -122,7 +122,7 @@ def _summed(shared: SharedPass) -> Iterator[Summed]:
         own, mean = count.given[shared.ranks[0]], count.total / samples
         line = next((it for it in printed if it.time > count.call.time and _tells(it.text, mean)), None)
         if line is not None and len(set(count.given.values())) == 1:
-            yield Summed(count, own, line, mean > 1 or not own.is_integer() or _sees_the_same(shared))
+            yield Summed(count, own, line, mean > 1 or not own.is_integer())
 
 
 def _within(window: tuple[float, float], events: Iterable[_T]) -> list[_T]:
@@ -137,16 +137,6 @@ def _tells(text: str, number: float) -> bool:
         for value, rounded in printed
         for wanted in (number, 100 * number)
     )
-
-
-def _sees_the_same(shared: SharedPass) -> bool:
-    """Whether the model was given the same batches on every rank, as far as they were looked at."""
-    inputs = {
-        tuple(it.input for it in recording.evaluation_forwards if shared.passes[rank].covers(it.time))
-        for rank, recording in shared.recordings.items()
-    }
-    first = next(iter(inputs))
-    return len(inputs) == 1 and None not in first and len(set(first)) > 1
 
 
 def _repeats(shared: SharedPass) -> int:
