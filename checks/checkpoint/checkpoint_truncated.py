@@ -51,8 +51,7 @@ class CheckpointTruncated(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        broken = by_key(on_each_rank(recordings, _fatal), lambda load: load.path)
-        if broken:
+        if broken := by_key(on_each_rank(recordings, _fatal), lambda load: load.path):
             return [self._broken(loads) for loads in broken]
         loads = sum(len(recording.loads) for recording in recordings.values())
         self.require(loads, "no checkpoint was read")

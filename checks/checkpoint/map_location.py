@@ -57,8 +57,7 @@ class MapLocation(Check):
         yield Passed("checkpoints are restored into host memory, or onto each rank's own GPU")
 
     def examine_log(self, log: Log) -> Judgement:
-        absent = log.search(*self.raises)
-        if absent:
+        if absent := log.search(*self.raises):
             headline = f"a checkpoint was saved from {absent.match[1]}, which is not here"
             return self.fail(headline, **log_fields(absent))
         full = next(filter(_full_in_load, log.fatal), None)

@@ -248,10 +248,8 @@ def _has_other_parts(recording: Recording, restored: Sequence[StateLoad], new: s
     if None in wrappers:
         return False  # restored before the wrap, into whatever is wrapped then
     held = recording.wrapper_of_parameter
-    trained = [
-        {held[key] for key in it.keys if key in held} for it in recording.optimizers if it.index in new
-    ]
-    return bool(trained) and all(of_optimizer - wrappers for of_optimizer in trained)
+    parts = [{held[key] for key in it.keys if key in held} for it in recording.optimizers if it.index in new]
+    return bool(parts) and all(of_optimizer - wrappers for of_optimizer in parts)
 
 
 def _saved_beside(

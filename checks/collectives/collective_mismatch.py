@@ -125,12 +125,10 @@ class CollectiveMismatch(HangCheck):
 
     @reports(CallCircle)
     def _call_circle(self, cause: CallCircle) -> Finding:
-        first, other = cause.culprits[0], f"rank {cause.other} in {cause.its_place}"
-        headline = f"rank {first} waits in {cause.first}, and {other}, each for the other"
-        if len(cause.culprits) > 2:
-            headline = (
-                f"{who(cause.culprits)} wait for each other in a circle, the first of them in {cause.first}"
-            )
+        ranks, other = cause.culprits, f"rank {cause.other} in {cause.its_place}"
+        headline = f"rank {ranks[0]} waits in {cause.first}, and {other}, each for the other"
+        if len(ranks) > 2:
+            headline = f"{who(ranks)} wait for each other in a circle, the first of them in {cause.first}"
         return self.fail(
             headline,
             why="Each of them has first called what another one calls later: they use the same groups, or each "
@@ -163,17 +161,14 @@ class CollectiveMismatch(HangCheck):
             where=unready or of_size or alone,
             evidence=(
                 Evidence(match[0], (rank.rank,)),
-                *shown_at(
-                    "called under a condition on the rank", alone if not (unready or of_size) else None
-                ),
+                *shown_at("called under a condition on the rank", None if unready or of_size else alone),
             ),
             confidence=Confidence.LIKELY,
             explained_by=_LEADS_TO_MISMATCH,
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_DETAIL)
-        if reason:
+        if reason := log.search(_DETAIL):
             ranks = tuple(int(rank) for rank in reason.match.group("a", "b") if rank)
             fingerprints = [text for text in reason.match.group("first", "second") if text]
             ran = [*map(_collective, fingerprints)]
@@ -184,8 +179,7 @@ class CollectiveMismatch(HangCheck):
             return self.fail(headline, **log_fields(reason, ranks=ranks))
         if reason := log.search(_IN_BOOTSTRAP):
             return [self._met_others(log_fields(reason))]
-        reason = log.search(SIZES, *_NCCL_SIZE, _UNNAMED)
-        if reason:
+        if reason := log.search(SIZES, *_NCCL_SIZE, _UNNAMED):
             sizes = reason.match.groupdict()
             headline = "ranks ran different collectives at the same position"
             if sizes.get("got"):

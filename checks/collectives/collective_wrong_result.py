@@ -37,8 +37,7 @@ class CollectiveWrongResult(Check):
     measurements = ("collectives",)
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
-        wrong = ranks.wrong_answers()
-        if wrong:
+        if wrong := ranks.wrong_answers():
             more = f", and {plural(len(wrong) - 1, 'other case')}" if len(wrong) > 1 else ""
             return self.fail(
                 _headline(wrong[0]) + more,
@@ -75,6 +74,5 @@ def _operation(wrong: Wrong) -> str:
 def _evidence(wrong: Wrong) -> tuple[Evidence, ...]:
     if wrong.op == "barrier":
         return by_state(wrong.elements, lambda it: f"barrier ended before rank {it[0]} joined")
-    return by_state(
-        wrong.elements, lambda it: f"{_operation(wrong)}: element {it[0]} is {it[2]}, expected {it[1]}"
-    )
+    operation = _operation(wrong)
+    return by_state(wrong.elements, lambda it: f"{operation}: element {it[0]} is {it[2]}, expected {it[1]}")

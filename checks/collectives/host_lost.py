@@ -52,9 +52,7 @@ class HostLost(Check):
     def examine_group(self, ranks: GroupRecord) -> Findings:
         self.require(ranks.launch.nnodes != 1, "the job has one host")
         facts = {node.node_rank: node for node in ranks.nodes}
-        yield from self._lost(
-            LostHost(facts[node].host, facts[node].ranks, why) for node, why in ranks.lost.items()
-        )
+        yield from self._lost(LostHost(facts[i].host, facts[i].ranks, why) for i, why in ranks.lost.items())
         yield Passed(f"all {len(ranks.nodes)} hosts stayed until the end")
 
     def examine_run(self, trace: Trace) -> Findings:

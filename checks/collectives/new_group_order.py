@@ -71,10 +71,8 @@ class NewGroupOrder(HangCheck):
     @reports(GroupMadeAlone)
     def _group_made_alone(self, cause: GroupMadeAlone) -> Finding:
         called, others = cause.culprits, who(cause.waiting)
-        there = (
-            f" for {_for(cause.members)}" if cause.made else f", and {verb(called, 'waits', 'wait')} there"
-        )
-        return self.fail(f"only {who(called)} called new_group{there}, and {others} did not")
+        rest = f" for {_for(cause.members)}" if cause.made else f", and {verb(called, 'waits', 'wait')} there"
+        return self.fail(f"only {who(called)} called new_group{rest}, and {others} did not")
 
     @reports(GroupCircle)
     def _group_circle(self, cause: GroupCircle) -> Finding:
@@ -99,19 +97,15 @@ class NewGroupOrder(HangCheck):
         (members, most), (other, fewer), *_ = cause.known
         return self.fail(
             f"group {cause.group} is of {who(members)} on {who(most)}, and of {who(other)} on {who(fewer)}",
-            evidence=tuple(
-                Evidence(f"group {cause.group} is of {who(it)}", ranks) for it, ranks in cause.known
-            ),
+            evidence=tuple(Evidence(f"group {cause.group} is of {who(it)}", on) for it, on in cause.known),
         )
 
 
 def _made_alone(row: Mapping[int, GroupEvent | None]) -> GroupMadeAlone:
     """Of ranks that have all come to their end, some of which called new_group once more."""
     made = {rank: event for rank, event in row.items() if event}
-    first, others = next(iter(made.values())), tuple(rank for rank in row if rank not in made)
-    return GroupMadeAlone(
-        culprits=tuple(made), waiting=others, where=first.at, made=True, members=first.ranks
-    )
+    first, rest = next(iter(made.values())), tuple(rank for rank in row if rank not in made)
+    return GroupMadeAlone(culprits=tuple(made), waiting=rest, where=first.at, made=True, members=first.ranks)
 
 
 def _for(ranks: Members) -> str:

@@ -48,8 +48,7 @@ class PeerLost(Check):
     )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_DEAD_WORKER)
-        if reason:
+        if reason := log.search(_DEAD_WORKER):
             return [self._lost_worker(*reason.sources)]
         errors, stall = _errors_of_survivors(log), find_stall(log)
         if not errors or not log.failed or (stall and stall.missing):  # DD301 names the missing rank

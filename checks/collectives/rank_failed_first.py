@@ -169,8 +169,7 @@ class RankFailedFirst(HangCheck):
         return [self._failed_in_run(trace, rank) for rank in _with_errors_of_their_own(trace, first)]
 
     def examine_log(self, log: Log) -> Judgement:
-        first = first_cause(log)
-        if first:
+        if first := first_cause(log):
             return [self._raised(log, first)]
         reason = log.search(_SCRIPT_NOT_STARTED, _OF_HYDRA) if log.failed else None
         if reason:

@@ -50,8 +50,7 @@ class RankLeftEarly(HangCheck):
         recordings, waiting = trace.recordings(), _waiting(trace)
         if not waiting:
             trace.require_end()
-            failed = _failed_in_last_backward(recordings)
-            if failed:
+            if failed := _failed_in_last_backward(recordings):
                 return [self._caught_error(recordings, failed)]
             return Passed(f"{ranks_phrase(recordings)} left together")
         begun = min(_waits_since(rank) for rank in waiting)

@@ -175,9 +175,7 @@ def _augmented(recordings: Mapping[int, Recording], looked_at: dict[str, None]) 
             for worker in next(iter(shared.passes.values())).workers
         )
         yield _of_loader(shared, stream, "the DataLoader workers", tuple(states), "torch")
-    if any(
-        _loading(shared, rank, stream) for shared in rounds for rank in shared.ranks for stream in _LOADING
-    ):
+    if any(_loading(each, rank, stream) for each in rounds for rank in each.ranks for stream in _LOADING):
         looked_at["augmentation in the main process"] = None
     for shared, stream in by_loader(rounds, _main_draws_alike):
         first = _loading(shared, shared.ranks[0], stream)[0]

@@ -37,8 +37,7 @@ class SamplerWrongRank(Check):
     explained_by = ("DD227",)
 
     def examine_run(self, trace: Trace) -> Findings:
-        raised = raised_as(trace, *self.raises)
-        if raised:
+        if raised := raised_as(trace, *self.raises):
             yield self.fail(
                 f"DistributedSampler rejects the rank of {ranks_phrase(raised)}: num_replicas is too small",
                 why="num_replicas is the size of one node, or a constant, and the rank counts over the whole job. "

@@ -104,8 +104,7 @@ class ShardsOverlap(Check):
 
     def _of_group(self, members: Mapping[int, Recording]) -> Finding | None:
         """What ranks share that cut their batches out of the data by hand."""
-        lagging = lag(members)
-        if lagging:
+        if lagging := lag(members):
             later = plural(lagging.batches, "batch")
             return self.fail(
                 f"rank {lagging.behind} trains on the batches of rank {lagging.ahead}, {later} later",

@@ -99,8 +99,7 @@ class UnevenBatches(HangCheck):
             return Passed("ranks train under Join, which carries those that run out of batches")
         every = list(training_rounds(recordings))
         streams = [shared for shared in every if not _counts(shared)]
-        ran_out = _ran_out(trace, [*streams, *filter(_waits, rounds_in_order(recordings))])
-        if ran_out:
+        if ran_out := _ran_out(trace, [*streams, *filter(_waits, rounds_in_order(recordings))]):
             drawn = {rank: pass_.drawn for rank, pass_ in ran_out.passes.items()}
             return self._stalls(ran_out, _counts(ran_out) or drawn)
         evaluated = [shared for shared in evaluation_rounds(recordings) if _meets_in_each_batch(shared)]

@@ -86,8 +86,7 @@ class DiskUnusable(Check):
             return self._unusable(host, self.fail, "does not exist", why=why, fix=f"mkdir -p {quote(folder)}")
         if not system.is_dir(folder):
             return self._unusable(host, self.fail, "is a file")
-        error = system.write_probe(folder, PROBE_BYTES)
-        if error:
+        if error := system.write_probe(folder, PROBE_BYTES):
             full = error in (errno.ENOSPC, errno.EDQUOT)
             problem = "is full" if full else f"cannot be written: {os.strerror(error).lower()}"
             probed = Evidence(f"writing {size(PROBE_BYTES)} ended with {errno.errorcode[error]}")

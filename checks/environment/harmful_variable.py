@@ -116,8 +116,7 @@ class HarmfulVariable(Check):
 
     def _misspelt(self, environ: Mapping[str, str]) -> Iterator[Finding]:
         for name, value in sorted(environ.items()):
-            meant = misspelling_of(name)
-            if meant:
+            if meant := misspelling_of(name):
                 current = show_value(meant, environ[meant]) if meant in environ else "not set"
                 instead = f"{meant} were {current}"
                 yield self.warn(

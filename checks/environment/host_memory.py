@@ -119,11 +119,9 @@ class HostMemory(Check):
             details = log_fields(reason, role=Role.SYSTEM, ranks=killed or None)
             whom = ranks_phrase(details["ranks"], "a process of the job")
             return self.fail(f"the out-of-memory killer ended {whom}", **details)
-        reason = log.search(_OVER_ITS_LIMIT)
-        if reason:
+        if reason := log.search(_OVER_ITS_LIMIT):
             return self.fail(_BY_SCHEDULER, **log_fields(reason, role=Role.SYSTEM))
-        reason = log.search(_ALLOCATION_FAILED)
-        if reason:
+        if reason := log.search(_ALLOCATION_FAILED):
             return self.fail("the host ran out of memory", **log_fields(reason))
         return self._killed_without_message(log)
 

@@ -244,12 +244,10 @@ def _asked_by_others(recordings: Mapping[int, Recording], rank: int, made: FileE
     }
 
 
-def _writes_by_path(
-    recordings: Mapping[int, Recording], intended: "_Intended"
-) -> dict[str, dict[int, FileEvent]]:
+def _writes_by_path(group: Mapping[int, Recording], intended: "_Intended") -> dict[str, dict[int, FileEvent]]:
     """Each rank's first write of a path that is not left to another check, by host and path."""
     first: defaultdict[tuple[str, str], dict[int, FileEvent]] = defaultdict(dict)
-    for rank, recording in recordings.items():
+    for rank, recording in group.items():
         for event in recording.files:
             racing = event.action in _RACING and event.at is not None
             if racing and not _is_intended(event, intended):

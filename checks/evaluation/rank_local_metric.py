@@ -127,8 +127,7 @@ class Evaluation:
         return EvaluationResults.of(self.recordings, self.windows, self.exchanges, self.loop, self.loader)
 
     def is_used(self, result: bool | None) -> bool:
-        """Whether a value is one of its results, which is a rank's own; where that is not known, nothing else may
-        speak against it."""
+        """Whether a value is one of its results, a rank's own; where not known, nothing else may speak against it."""
         return result is True or (result is None and not self.exchanges and not self.by_hand)
 
 

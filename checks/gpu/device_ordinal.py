@@ -83,9 +83,7 @@ class DeviceOrdinal(Check):
 
     def examine_run(self, trace: Trace) -> Judgement:
         recordings = trace.recordings()
-        asked = by_line(
-            (rank, it) for rank, recording in recordings.items() for it in recording.devices if not it.valid
-        )
+        asked = by_line((rank, it) for rank, own in recordings.items() for it in own.devices if not it.valid)
         if asked:
             return [self._not_visible(devices, recordings) for devices in asked]
         if finding := by_messages(self, trace):

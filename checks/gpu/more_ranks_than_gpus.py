@@ -39,8 +39,7 @@ class MoreRanksThanGpus(Check):
     raises = (_DUPLICATE,)
 
     def examine_host(self, host: Host) -> Judgement:
-        reason = _why_not(host)
-        if reason:
+        if reason := _why_not(host):
             return Skipped(reason)
         nproc, visible = host.launch.nproc, visible_gpus(host)
         lost = [gpu for gpu in visibility(host).gpus if gpu.lost]
@@ -51,8 +50,7 @@ class MoreRanksThanGpus(Check):
         return self._too_many(host, len(visible))
 
     def examine_run(self, trace: Trace) -> Judgement:
-        raised = raised_as(trace, *self.raises)
-        if raised:
+        if raised := raised_as(trace, *self.raises):
             return self.fail(
                 f"{ranks_phrase(with_victims(trace, raised))} found two ranks on one GPU",
                 **raised_by(trace, raised),

@@ -7,12 +7,13 @@ from ddpdoctor.check import Evidence, Finding, Judgement, Passed, Subject, Where
 from ddpdoctor.frameworks import by_framework
 from ddpdoctor.logs.log import Log, log_fields
 from ddpdoctor.recorder.events.process import Raised
-from ddpdoctor.recorder.events.training import Backward, Collective, Forward, Wrapper
+from ddpdoctor.recorder.events.training import Backward, Forward, Wrapper
 from ddpdoctor.text import by_state, listing, plural, ranks_phrase, shorten
 from ddpdoctor.trace import Recording, Trace, TrainingStep, by_key, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.raised import indices_without_gradient, keys_of, last_lines, raised_as
 from ddpdoctor.trace.recorded_job import HangCheck
 
+_Names = Mapping[int, tuple[str, ...]]
 _INDICES = re.compile(r"did not receive grad for rank (?P<rank>\d+): (?P<which>[^\n]+)")
 
 
@@ -103,28 +104,23 @@ class ParametersUnused(HangCheck):
             **log_fields(reason, ranks=ranks),
         )
 
-    def _not_reached(
-        self, wrapper: Wrapper, index: int, backwards: Mapping[int, Backward], count: int
-    ) -> Finding:
-        first = next(iter(backwards.values()))
+    def _not_reached(self, wrapper: Wrapper, index: int, row: Mapping[int, Backward], count: int) -> Finding:
+        first = next(iter(row.values()))
         return self.fail(
-            f"the loss of {ranks_phrase(backwards)} in training step {index} does not depend on {wrapper.module}: "
+            f"the loss of {ranks_phrase(row)} in training step {index} does not depend on {wrapper.module}: "
             "its backward reached no wrapped parameter",
             why="The other ranks averaged gradients in this step, and their all-reduce met the next one of "
-            f"{ranks_phrase(backwards)}. From then on ranks average gradients of different steps, and at the end some "
+            f"{ranks_phrase(row)}. From then on ranks average gradients of different steps, and at the end some "
             "wait for an all-reduce that never comes.",
             fix="keep the loss connected where a batch holds nothing to learn from:\n"
             "loss = outputs.sum() * 0.0    # not torch.tensor(0.0, requires_grad=True)",
             where=first.at,
-            evidence=(Evidence(f"so in {plural(count, 'recorded training step')}", tuple(backwards)),),
+            evidence=(Evidence(f"so in {plural(count, 'recorded training step')}", tuple(row)),),
             about=of_model(wrapper),
         )
 
     def _unused(
-        self,
-        recordings: Mapping[int, Recording],
-        raised: Mapping[int, Raised],
-        missing: Mapping[int, tuple[str, ...]],
+        self, recordings: Mapping[int, Recording], raised: Mapping[int, Raised], missing: _Names
     ) -> Finding:
         ranks = tuple(sorted({*raised, *missing}))
         where = next((error.at for error in raised.values()), None) or _last_backward(recordings[ranks[0]])
@@ -149,9 +145,7 @@ class ParametersUnused(HangCheck):
         )
 
 
-def _unconnected(
-    recordings: Mapping[int, Recording],
-) -> list[tuple[Wrapper, int, dict[int, Backward], int]]:
+def _unconnected(recordings: Mapping[int, Recording]) -> list[tuple[Wrapper, int, dict[int, Backward], int]]:
     """Of each wrapper the first training step whose loss was connected with it on some ranks only.
 
     With the backwards of the ranks on which it was not, and how many recorded steps are like it.
@@ -184,9 +178,7 @@ def _misses(step: TrainingStep, wrapper: int) -> bool:
     return bool(step.backwards) and all(wrapper in backward.missed for backward in step.backwards)
 
 
-def _models(
-    recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]
-) -> tuple[Subject, ...]:
+def _models(recordings: Mapping[int, Recording], missing: _Names) -> tuple[Subject, ...]:
     """The wrapped models that the parameters belong to."""
     names = {name for unused in missing.values() for name in unused}
     wrappers = {
@@ -198,9 +190,7 @@ def _models(
     return of_model(*wrappers.values())
 
 
-def _by_model(
-    recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]
-) -> list[dict[int, tuple[str, ...]]]:
+def _by_model(recordings: Mapping[int, Recording], missing: _Names) -> list[dict[int, tuple[str, ...]]]:
     """The parameters of each wrapped model, by rank."""
     models = []
     wrappers = on_each_rank({rank: recordings[rank] for rank in missing}, lambda it: it.wrappers)
@@ -251,15 +241,11 @@ def _missing(wrapper: Wrapper, step: TrainingStep) -> list[str]:
 def _gathered(recording: Recording) -> tuple[Evidence, ...]:
     """The line at which its last step gathered features without their gradient: the loss may use these alone."""
     calls = recording.steps[-1].collectives if recording.steps else ()
-    blind = (call.at for call in calls if "gather" in call.operation and _loses_gradient(call))
+    blind = (it.at for it in calls if "gather" in it.operation and it.requires_grad and not it.differentiable)
     return shown_at("gathered, without their gradient,", next(blind, None))
 
 
-def _loses_gradient(call: Collective) -> bool:
-    return bool(call.requires_grad) and not call.differentiable
-
-
-def _counted(recordings: Mapping[int, Recording], missing: Mapping[int, tuple[str, ...]]) -> str:
+def _counted(recordings: Mapping[int, Recording], missing: _Names) -> str:
     if not missing:
         return "some parameters"
     rank, names = max(missing.items(), key=lambda item: len(item[1]))

@@ -36,8 +36,7 @@ class StaticGraphViolated(Check):
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        raised = raised_as(trace, *self.raises)
-        if raised:
+        if raised := raised_as(trace, *self.raises):
             fields, recording = raised_by(trace, raised), trace.recordings()[next(iter(raised))]
             static = [wrapper for wrapper in recording.wrappers if wrapper.flags.get("static_graph")]
             wrap = static[0].at if len(static) == 1 else None

@@ -237,8 +237,7 @@ class KilledBySignal(Check):
                 fix=next((fix for start, fix in _FIX_OF.items() if words.startswith(start)), _FIX_OF_SLURM),
                 **log_fields(scheduler, role=Role.DEATH),
             )
-        worker = log.search(_WORKER)
-        if worker:
+        if worker := log.search(_WORKER):
             number = SIGNALS[worker.match["name"]]
             headline = f"a DataLoader worker was killed by {signal_name(number)}"
             return self.fail(headline, **_texts(number, log.faults), **log_fields(worker, *log.faults[:1]))

@@ -77,8 +77,7 @@ class LaunchVariables(Check):
         left = [name for name in OF_ONE_RANK if name in variables]
         if not left:
             return Passed("no launch variable is left over in this shell")
-        origin = _origin(host.environ)
-        if origin:
+        if origin := _origin(host.environ):
             return Passed(f"{', '.join(left)} {'belongs' if len(left) == 1 else 'belong'} to {origin}")
         values = ", ".join(f"{name}={int(variables[name])}" for name in left)
         return self.warn(
@@ -90,8 +89,7 @@ class LaunchVariables(Check):
 
     def examine_group(self, ranks: GroupRecord) -> Judgement:
         values = ranks.values("variables")
-        wrong = list(contradictions_of_group(values))
-        if wrong:
+        if wrong := list(contradictions_of_group(values)):
             return self.fail(
                 wrong[0].text,
                 fix="start the ranks with torchrun, and do not set RANK, WORLD_SIZE and similar variables in "
@@ -126,10 +124,8 @@ def _malformed(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield name, f"{name}={int(value)} is below {int(name.endswith('WORLD_SIZE'))}"
 
 
-def _contradictions(
-    variables: Mapping[str, str], environ: Mapping[str, str], launch: Launch
-) -> Iterator[str]:
-    number = {name: int(value) for name, value in variables.items() if name != "MASTER_ADDR"}
+def _contradictions(values: Mapping[str, str], environ: Mapping[str, str], launch: Launch) -> Iterator[str]:
+    number = {name: int(value) for name, value in values.items() if name != "MASTER_ADDR"}
     for rank, size in PAIRS:
         if rank in number and size in number and number[rank] >= number[size]:
             yield f"{rank}={number[rank]} is not below {size}={number[size]}"
@@ -177,7 +173,6 @@ def _by_operator(environ: Mapping[str, str]) -> bool:
 
 def _origin(environ: Mapping[str, str]) -> str | None:
     """What set the variables for this process; None where they are left over."""
-    launcher = _launched(environ)
-    if launcher:
+    if launcher := _launched(environ):
         return f"a job of {launcher}"
     return "a job whose operator sets them for each node" if _by_operator(environ) else None

@@ -11,6 +11,8 @@ from ddpdoctor.text import differ, listing, plural, ranks_phrase
 from ddpdoctor.trace import Recording, Trace, by_key, grouped, in_turn, of_model, on_each_rank, shown_at
 from ddpdoctor.trace.sync import Group, differing, replicas
 
+_Row = Mapping[int, Buffers]
+
 
 class BuffersDiverge(Check):
     """Ranks evaluate with buffers that differ.
@@ -99,9 +101,7 @@ class BuffersDiverge(Check):
             f"buffers were equal in {plural(len(evaluated), 'evaluation')}"
         )
 
-    def _trained(
-        self, wrapper: Wrapper, row: Mapping[int, Buffers], names: tuple[str, ...], at: Where
-    ) -> Finding:
+    def _trained(self, wrapper: Wrapper, row: _Row, names: tuple[str, ...], at: Where) -> Finding:
         return self.warn(
             f"{ranks_phrase(row)} train {wrapper.module} with different buffers: "
             f"{differ(len(names), len(next(iter(row.values())).digests), 'buffer')}",
@@ -114,7 +114,7 @@ class BuffersDiverge(Check):
             about=of_model(wrapper),
         )
 
-    def _diverge(self, wrapper: Wrapper, row: Mapping[int, Buffers]) -> Finding:
+    def _diverge(self, wrapper: Wrapper, row: _Row) -> Finding:
         first, unequal = next(iter(row.values())), _differing(row)
         return self.fail(
             f"{ranks_phrase(row)} evaluate {wrapper.module} with different buffers: "
@@ -157,9 +157,7 @@ def _rows(group: Group, when: str) -> Iterator[tuple[Wrapper, dict[int, Buffers]
             yield wrapper, row
 
 
-def _changed(
-    trace: Trace, wrapper: Wrapper, row: Mapping[int, Buffers]
-) -> Iterator[tuple[tuple[str, ...], Where]]:
+def _changed(trace: Trace, wrapper: Wrapper, row: _Row) -> Iterator[tuple[tuple[str, ...], Where]]:
     """The buffers that differ and that the script changes as a whole, by what it adds to them or puts in their
     place; a queue, of which elements are replaced, may be each rank's own."""
     recording = next(iter(trace.recorded.values()))
@@ -210,5 +208,5 @@ def _is_exchanged(recording: Recording, update: BatchNormUpdate) -> bool:
     return any(not it.operation.endswith("barrier") for it in after)
 
 
-def _differing(row: Mapping[int, Buffers]) -> tuple[str, ...]:
+def _differing(row: _Row) -> tuple[str, ...]:
     return differing({rank: buffers.digests for rank, buffers in row.items()})

@@ -37,8 +37,7 @@ class NothingToTrain(Check):
     )
 
     def examine_run(self, trace: Trace) -> Judgement:
-        raised = raised_as(trace, *self.raises)
-        if raised:
+        if raised := raised_as(trace, *self.raises):
             failed = [it for it in trace.recordings()[next(iter(raised))].wrappers if it.failed]
             name, parameters = (failed[-1].module, failed[-1].parameters) if failed else ("a module", ())
             return self.fail(

@@ -63,8 +63,7 @@ class GlooInterface(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_UNKNOWN_NAME)
-        if reason:
+        if reason := log.search(_UNKNOWN_NAME):
             headline = f"gloo found no interface {quote(reason.match['name'])}"
         else:
             reason = log.reason(_LOOPBACK, _UNRESOLVED).confirmed_by(log.search(_NOT_CONNECTED))

@@ -67,14 +67,12 @@ class IbTransportError(Check):
         )
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_EVENT)
-        if reason:
+        if reason := log.search(_EVENT):
             return self.fail(
                 f"an InfiniBand port reported {quote(reason.match['event'].strip())}",
                 **log_fields(reason, role=Role.SYSTEM),
             )
-        reason = log.search(_OVER_LIBFABRIC)
-        if reason:
+        if reason := log.search(_OVER_LIBFABRIC):
             headline = f"a transfer over libfabric failed: {reason.match['error'].strip()}"
             return self._transfer_failed(headline, reason)
         reason = log.search(_COMPLETION)

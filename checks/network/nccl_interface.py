@@ -116,12 +116,10 @@ def _shown(setting: Setting) -> str:
 
 
 def _fix(host: Host, setting: Setting) -> str:
-    away = (
-        f"unset {VARIABLE}" if setting.source == "environment" else f"remove the line from {setting.source}"
-    )
+    off = f"unset {VARIABLE}" if setting.source == "environment" else f"remove the line from {setting.source}"
     matching = _matching(host.interfaces, "^docker,lo,virbr")
     usable = [interface.name for interface in matching if not interface.loopback]
-    return f"{away}; or: export {VARIABLE}={usable[0]}" if usable else away
+    return f"{off}; or: export {VARIABLE}={usable[0]}" if usable else off
 
 
 def _evidence(host: Host) -> tuple[Evidence, ...]:

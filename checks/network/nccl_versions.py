@@ -73,12 +73,10 @@ class NcclVersions(Check):
         yield Passed(f"NCCL {version}")
 
     def examine_log(self, log: Log) -> Judgement:
-        reason = log.search(_MISSING_SYMBOL)
-        if reason:
+        if reason := log.search(_MISSING_SYMBOL):
             headline = f"the libnccl that was loaded has no {reason.match['symbol']}, which torch needs"
             return self.fail(headline, **log_fields(reason))
-        reason = log.search(_MISMATCH)
-        if reason:
+        if reason := log.search(_MISMATCH):
             return self.fail("ranks loaded different versions of NCCL", **log_fields(reason))
         matches = ((line, re.search(_VERSION, line.text)) for line in log.find(_VERSION))
         by_version = {match[1]: line for line, match in matches if match}

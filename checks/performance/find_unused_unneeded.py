@@ -51,8 +51,7 @@ class FindUnusedUnneeded(Check):
             for wrapper in searching
             if not any(_left_out(recording, wrapper) for recording in recordings.values())
         ]
-        part = chosen_part(next(iter(recordings.values())).script)
-        if part is not None:
+        if (part := chosen_part(next(iter(recordings.values())).script)) is not None:
             return Passed(f"inputs choose which parts of the model are used, at {part.file}:{part.line}")
         known = [(wrapper, steps) for wrapper, steps in unused if min(map(len, steps)) >= _FEWEST]
         findings = [

@@ -80,9 +80,8 @@ class SlowTransport(Check):
         launches = _launches(ranks.values("collectives"))
         if any(_slow_starts(launches).values()):
             return self._launch(launches, table)
-        rank = _slow_rank(received, senders, FLOOR.get(ranks.backend, max(FLOOR.values())))
-        if rank is not None:
-            return self._rank(rank, received, ranks.backend, table)
+        if (rank := _slow_rank(received, senders, FLOOR.get(ranks.backend, max(FLOOR.values())))) is not None:
+            return self._rank(rank, received, table)
         op = _slow_collective(seconds, FLOOR_FULL_SIZE.get(ranks.backend, max(FLOOR_FULL_SIZE.values())))
         if op is not None:
             return self._collective(op, seconds, ranks, table)
@@ -165,9 +164,7 @@ class SlowTransport(Check):
             evidence=[f"{names[it.source]} to {names[it.target]}: {_link_text(it)}" for it in ranks.links],
         )
 
-    def _rank(
-        self, rank: int, received: Mapping[int, float], backend: str, table: tuple[Evidence, ...]
-    ) -> Finding:
+    def _rank(self, rank: int, received: Mapping[int, float], table: tuple[Evidence, ...]) -> Finding:
         slow, usual = duration(max(received.values())), duration(_typical(received))
         links = by_state(received, lambda s: f"the data of its neighbour took {duration(s)}")
         return self.warn(
