@@ -201,9 +201,7 @@ class Trace:
     @property
     def restarts(self) -> int:
         """How often the launcher started the ranks anew."""
-        counts = (
-            recording.environ.get("TORCHELASTIC_RESTART_COUNT", "0") for recording in self.recorded.values()
-        )
+        counts = (own.environ.get("TORCHELASTIC_RESTART_COUNT", "0") for own in self.recorded.values())
         return max(map(int, counts), default=0)
 
     @property
@@ -239,8 +237,7 @@ class Trace:
         return recordings
 
     def recordings_of_several(self) -> dict[int, Recording]:
-        """:meth:`recordings` of several ranks, for what only a comparison can show; NotMeasured where it saw no process
-        group, or one rank alone."""
+        """:meth:`recordings` of several ranks, for comparisons; NotMeasured of no process group, or one rank."""
         return several(self.recordings())
 
     def wrapped(self) -> dict[int, Recording]:
@@ -251,8 +248,7 @@ class Trace:
         return wrapped
 
     def training(self) -> dict[int, Recording]:
-        """The recordings of the ranks that took part in training; NotMeasured where none took a step of an
-        optimizer."""
+        """The recordings of ranks that trained; NotMeasured where none took a step of an optimizer."""
         trained = {rank: recording for rank, recording in self._together.items() if recording.all_steps}
         if not any(recording.steps for recording in trained.values()):
             raise NotMeasured("no optimizer took a step")
@@ -272,8 +268,7 @@ class Trace:
         return answer
 
     def training_of_several(self) -> dict[int, Recording]:
-        """:meth:`training` of several ranks, for what only a comparison can show; NotMeasured of no training, or one
-        rank alone."""
+        """:meth:`training` of several ranks, for comparisons; NotMeasured of no training, or one rank alone."""
         return several(self.training())
 
     def first_to_break(self) -> RankTrace | None:
@@ -295,8 +290,7 @@ class Trace:
         return (ended, given_up) if complete and given_up else ([], [])
 
     def values(self, name: str) -> dict[int, Any]:
-        """One value of the summaries by rank, complete; NotMeasured where not every rank finished, or the script tells
-        no such thing."""
+        """A value of every rank's summary; NotMeasured where a rank did not finish, or the script tells none."""
         self.require_end()
         if not all(name in rank.summary for rank in self.ranks):
             raise NotMeasured(f"the script does not report its {name.replace('_', ' ')}")

@@ -56,8 +56,7 @@ def draw_before_part(values: Iterable[Expression]) -> OrderDraw | None:
         whole = _whole(part)
         if whole is None or Origin.REDUCED in whole.origins.kinds:
             continue
-        draw = _likeliest(_draws(whole, only_order=True))
-        if draw is not None:
+        if (draw := _likeliest(_draws(whole, only_order=True))) is not None:
             return draw
     return None
 
@@ -101,11 +100,9 @@ def _is_in_any_order(expression: Expression) -> bool:
 
 
 def _draws(value: Expression, *, only_order: bool = False) -> Iterator[OrderDraw]:
-    """What makes a value, or its order, another one in each process; ``only_order`` leaves out draws that put nothing
-    in an order."""
+    """What makes a value, or its order, another in each process; ``only_order`` leaves out draws that order nothing."""
     for part in value.made_of(_is_in_any_order):
-        kind = _kind(part, only_order=only_order)
-        if kind is not None:
+        if (kind := _kind(part, only_order=only_order)) is not None:
             stream = next(filter(None, map(_stream_of, part.called)), None)
             yield OrderDraw(part.where, kind, stream)
 

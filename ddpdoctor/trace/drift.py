@@ -68,9 +68,7 @@ def _is_unlikely(values: Sequence[float]) -> bool:
     """Pettitt's test."""
     count, ordered = len(values), sorted(values)
     ranks = [(bisect_left(ordered, value) + bisect_right(ordered, value) + 1) / 2 for value in values]
-    statistic = max(
-        abs(2 * total - number * (count + 1)) for number, total in enumerate(accumulate(ranks), 1)
-    )
+    statistic = max(abs(2 * total - n * (count + 1)) for n, total in enumerate(accumulate(ranks), 1))
     return 2 * math.exp(-6 * statistic**2 / (count**3 + count**2)) < _CHANCE
 
 
@@ -245,9 +243,7 @@ def courses_of(told: Mapping[int, Sequence[Progress]]) -> dict[int, Course]:
 
 
 def drifts_of(
-    courses: Mapping[int, Course],
-    told: Mapping[int, Sequence[Progress]],
-    saves: Mapping[int, Sequence[Save]],
+    courses: Mapping[int, Course], told: Mapping[int, Sequence[Progress]], saves: Mapping[int, Sequence[Save]]
 ) -> Iterator[Drift]:
     """What changed in a run, by the courses of what each rank told of its progress, and by its checkpoints."""
     if courses:
@@ -334,10 +330,8 @@ def _saves(rank: int, saves: Sequence[Save], told: Sequence[Progress]) -> Iterat
             by_line[save.at].append(save)
     times, steps = [one.time for one in told], [one.steps for one in told]
     for own in by_line.values():
-        change = change_of([(save.end or 0.0) - save.begin for save in own])
-        if change is None or change.after < max(
-            change.before * _SLOWER_SAVES, change.before + _SLOWER_SAVE_SECONDS
-        ):
+        jump = change_of([(save.end or 0.0) - save.begin for save in own])
+        if jump is None or jump.after < max(jump.before * _SLOWER_SAVES, jump.before + _SLOWER_SAVE_SECONDS):
             continue
         at = [steps[max(0, bisect_right(times, save.begin) - 1)] if steps else 0 for save in own]
-        yield replace(_drift(Kind.SAVES, (rank,), at, change), save=own[-1])
+        yield replace(_drift(Kind.SAVES, (rank,), at, jump), save=own[-1])

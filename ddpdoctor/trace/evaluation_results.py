@@ -38,8 +38,7 @@ class EvaluationResults:
         loop: Where | None = None,
         loader: int = -1,
     ) -> EvaluationResults:
-        """Of an evaluation in which all ranks took part, by the time of it and of the use of its results, of each
-        rank."""
+        """Of evaluations that all ranks took part in, by the time of it and of each rank's use of its results."""
         first = next(iter(recordings.values()))
         forwards = _lines(
             it.at
@@ -62,8 +61,7 @@ class EvaluationResults:
         )
 
     def given_at(self, at: Where | None) -> tuple[bool | None, str]:
-        """Whether the calls of a line are given a result of this rank alone, and the result's name; None where that
-        is not known."""
+        """Whether a line's calls are given a result of this rank alone, and its name; None where not known."""
         if at not in self._given:
             self._given[at] = self._among(self._pieces_given_at(at))
         return self._given[at]

@@ -1,5 +1,4 @@
-"""What gradients became, beside what they should: of a hook, or of the script itself, the mean of what the ranks had
-given."""
+"""What gradients became, beside what they should: the mean of what the ranks gave a hook, or the script's own call."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -109,10 +109,8 @@ def _without(recording: Recording, not_shared: set[int]) -> Recording:
     apart -= {it.optimizer for step in recording.steps if _exchanges(step) for it in step.optimizer_steps}
     if not apart:
         return recording
-    steps = tuple(it for it in recording.steps if {update.optimizer for update in it.optimizer_steps} - apart)
-    return replace(
-        recording, steps=steps, step_count=recording.step_count - len(recording.steps) + len(steps)
-    )
+    left = tuple(it for it in recording.steps if {update.optimizer for update in it.optimizer_steps} - apart)
+    return replace(recording, steps=left, step_count=recording.step_count - len(recording.steps) + len(left))
 
 
 def _outside_wrapped_training(recording: Recording) -> set[int]:

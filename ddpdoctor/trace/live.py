@@ -36,8 +36,7 @@ def live_trace(snapshot: HangSnapshot, recorded: Recorded) -> Trace:
 
 
 def read_records(*folders: Path) -> Recorded:
-    """What our recorder wrote of the same jobs; nothing where it was not in there. Refused where a record is not what
-    it writes."""
+    """What our recorder wrote of the same jobs, if it was there; refused where a record is not what it writes."""
     ranks: dict[int, Recording] = {}
     others: list[Recording] = []
     places = [place for folder in folders for place in (folder, *folder.glob("*"))]

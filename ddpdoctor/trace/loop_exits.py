@@ -200,8 +200,7 @@ def training_forwards(recording: Recording) -> list[Forward]:
 
 
 def begun(recording: Recording, place: Where | None = None) -> int:
-    """Training steps, with the one that was begun; ``place`` is where the rank was seen to be, besides what its record
-    tells."""
+    """Training steps, with the one begun; ``place`` is where the rank was seen, besides what its record tells."""
     return steps_of(recording) + is_in_a_step(recording, place)
 
 

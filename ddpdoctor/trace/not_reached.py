@@ -132,9 +132,8 @@ class _Search:
             inside = any(reached.isdisjoint(lines(it.test)) for it in around)
             where = file.where(node)
             if reached.isdisjoint(lines(node.test)) and not inside and self._was_entered(file, where):
-                yield self._unreached(
-                    file, DECISION, f"{type(node).__name__.lower()} {ast.unparse(node.test)}", where
-                )
+                what = f"{type(node).__name__.lower()} {ast.unparse(node.test)}"
+                yield self._unreached(file, DECISION, what, where)
 
     def _unreached(self, file: File, kind: str, what: str, where: Where) -> Unreached:
         places = [where] if self._was_entered(file, where) else [where, *self._program.callers(where)]

@@ -48,8 +48,7 @@ class RecordedJob(HangAnalysis):
         orders = {rank: groups_made(recording) for rank, recording in self.recordings.items()}
         if len(orders) < len(self.ranks):
             return self._made_alone(called, others) if others else None
-        extra = made_alone(orders)
-        if extra:
+        if extra := made_alone(orders):
             return self._made_alone(extra, [rank for rank in self.ranks if rank not in extra])
         row = first_difference(orders)
         return None if row is None else self._out_of_order(row)
@@ -186,10 +185,8 @@ class RecordedJob(HangAnalysis):
         kind, what, where = state.place.kind, state.place.what, state.where
         if kind is PlaceKind.FORWARD:
             wrapper, learns = _forward_at(where, recording)
-            buffers = any(one.buffers for one in recording.wrappers if str(one.index) == wrapper)
-            return SequencePoint(
-                "forward", wrapper, where, recording.last, learns=learns, has_buffers=buffers
-            )
+            sends = any(one.buffers for one in recording.wrappers if str(one.index) == wrapper)
+            return SequencePoint("forward", wrapper, where, recording.last, learns=learns, has_buffers=sends)
         name = "" if kind is PlaceKind.BACKWARD else what
         return SequencePoint(_AS_POINT.get(kind, "collective"), name, where, recording.last)
 

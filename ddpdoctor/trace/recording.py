@@ -188,8 +188,7 @@ class Recording:
 
     @cached_property
     def _evaluating(self) -> frozenset[tuple[str, int | None]]:
-        """Lines of which no forward in eval mode was the last one ahead of a backward, of a model that trains in train
-        mode."""
+        """Lines of which no eval-mode forward came last ahead of a backward, of a model that trains in train mode."""
         forwards = [it for it in self.forwards if it.grad and it.at]
         times = [it.time for it in forwards]
         led = [forwards[bisect(times, it.time) - 1] for it in self.backwards if times and it.time > times[0]]

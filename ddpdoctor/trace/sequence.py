@@ -31,8 +31,7 @@ class SequencePoint:
     """Something that a rank does only together with the others; or its leaving."""
 
     kind: str
-    """``collective`` (the script's own), ``forward`` (that broadcasts buffers), ``backward`` (that averages) or
-    ``left``."""
+    """``collective`` (the script's own), ``forward`` (broadcasts buffers), ``backward`` (averages) or ``left``."""
     what: str
     """The operation; the wrapper; how it left: ``destroy_process_group`` or ``end``."""
     at: Where | None
@@ -142,9 +141,7 @@ def mismatch(row: Mapping[int, SequencePoint]) -> Mismatch:
         culprits=tuple(calls),
         of_roots=len({_call(replace(point, root=None)) for point in row.values()}) == 1,
         where=row[rank].at,
-        states=by_state(
-            {rank: f"{calls[rank]}{at(point.at)}" for rank, point in row.items()}, places=_places(row)
-        ),
+        states=by_state({rank: f"{calls[rank]}{at(it.at)}" for rank, it in row.items()}, places=_places(row)),
     )
 
 
@@ -280,15 +277,13 @@ def _broadcasts(recording: Recording) -> Iterator[SequencePoint]:
         for wrapper in recording.wrappers
         if wrapper.buffers and wrapper.ranks is None and wrapper.flags.get("broadcast_buffers", True)
     }
-    for forward in sorted(recording.forwards, key=lambda forward: forward.time):
-        if forward.around or forward.wrapper not in sends:
+    for it in sorted(recording.forwards, key=lambda forward: forward.time):
+        if it.around or it.wrapper not in sends:
             continue
-        if sends[forward.wrapper]:
-            yield SequencePoint(
-                "forward", str(forward.wrapper), forward.at, forward.time, learns=recording.learns(forward)
-            )
+        if sends[it.wrapper]:
+            yield SequencePoint("forward", str(it.wrapper), it.at, it.time, learns=recording.learns(it))
         # DDP.require_forward_param_sync.
-        sends[forward.wrapper] = forward.grad and forward.synced
+        sends[it.wrapper] = it.grad and it.synced
 
 
 def _reductions(recording: Recording) -> Iterator[SequencePoint]:

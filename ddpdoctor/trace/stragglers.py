@@ -171,9 +171,7 @@ class Pairs:
 
     def phases(self, ranks: Sequence[int], positions: Sequence[int]) -> dict[str, float]:
         """The mean seconds of these ranks' work in these steps, by phase."""
-        return {
-            phase: fmean(self.work[rank][i][phase] for rank in ranks for i in positions) for phase in WORK
-        }
+        return {name: fmean(self.work[rank][i][name] for rank in ranks for i in positions) for name in WORK}
 
     def mean(self, ranks: Sequence[int], phase: str, positions: Sequence[int]) -> float:
         """The mean seconds of a phase, ``total``, ``waits`` and ``cpu_wait`` among them."""
@@ -191,11 +189,9 @@ class Pairs:
             if phases not in self._of_usual:
                 rows = zip(*self._all_seconds(self.usual, phases), strict=True)
                 self._of_usual[phases] = [sum(row) for row in rows]
-            is_usual = rank in self._usual
-            count = len(self.usual) - is_usual
-            others = [
-                (s - is_usual * own) / count for s, own in zip(self._of_usual[phases], mine, strict=True)
-            ]
+            usual = rank in self._usual
+            count = len(self.usual) - usual
+            others = [(s - usual * own) / count for s, own in zip(self._of_usual[phases], mine, strict=True)]
         return [own - theirs for own, theirs in zip(mine, others, strict=True)]
 
     def _all_seconds(self, ranks: Sequence[int], phases: tuple[str, ...]) -> Iterator[list[float]]:
@@ -370,9 +366,7 @@ def _mean_of(values: Sequence[float]) -> tuple[float, float]:
     """The mean, and how far off it may be."""
     if len(values) < 2:
         return fmean(values), math.inf
-    normal = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2)
+    z = NormalDist().inv_cdf(0.5 + _CONFIDENCE / 2)
     free = len(values) - 1
-    student = normal * (
-        1 + (normal**2 + 1) / (4 * free) + (5 * normal**4 + 16 * normal**2 + 3) / (96 * free**2)
-    )
+    student = z * (1 + (z**2 + 1) / (4 * free) + (5 * z**4 + 16 * z**2 + 3) / (96 * free**2))
     return fmean(values), student * stdev(values) / math.sqrt(len(values))
