@@ -205,8 +205,7 @@ class Calls(Index):
         if isinstance(function, ast.Lambda):
             return self._given_to_lambda(point.context, function, definition.node) or found
         assert isinstance(function, FUNCTIONS)
-        context = point.context
-        if context is not None:
+        if (context := point.context) is not None:
             call_here = Point(context.call, context.file, context.outer)
             given = self.argument_of(call_here, function, definition.node)
             return [given] if given else found

@@ -141,8 +141,7 @@ class Chains:
         return state
 
     def _statement(self, node: ast.stmt, state: Reaching) -> Reaching | None:
-        handle = getattr(self, f"_{type(node).__name__.lower()}", None)
-        if handle is not None:
+        if (handle := getattr(self, f"_{type(node).__name__.lower()}", None)) is not None:
             result: Reaching | None = handle(node, state)
             return result
         self._read(node, state)
@@ -362,8 +361,7 @@ class Chains:
             self._define(state, key, part, How.GIVEN, call, keeps=True)
 
     def _given_of_each(self, part: ast.expr, call: ast.Call, state: Reaching) -> None:
-        """A collective that is given an element, by a variable, changes the elements of a container, or each of the
-        variables that a loop goes over."""
+        """A collective given an element, by a variable, changes a container's, or each variable a loop goes over."""
         over = self._gone_over(part, state) if name_called(call) in REDUCING else None
         for one in over.elts if isinstance(over, ast.List | ast.Tuple) else (over,):
             if (key := dotted(one)) is not None:
@@ -381,7 +379,5 @@ class Chains:
         for it in reaching:  # which grows
             reaching += [before for before in it.before if it.how is How.GIVEN and before not in reaching]
         over = {it.value if it.how is How.ITERATED else None for it in reaching if it.how is not How.GIVEN}
-        held = over.pop() if len(over) == 1 else None
-        return (
-            held.func.value if isinstance(held, ast.Call) and isinstance(held.func, ast.Attribute) else held
-        )
+        one = over.pop() if len(over) == 1 else None
+        return one.func.value if isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) else one

@@ -98,8 +98,7 @@ class Expression:
 
     @property
     def identity(self) -> int:
-        """A number that is the same for expressions which are put together alike from the same values; 0 where they are
-        too deep to read."""
+        """A number, equal for expressions put together alike from the same values; 0 where too deep to read."""
         with suppress(RecursionError):
             return self.program.identities.of(self.point)
         return 0

@@ -7,13 +7,7 @@ from collections.abc import Iterator
 from ddpdoctor.program import known
 from ddpdoctor.program.calls import PARTIAL
 from ddpdoctor.program.chains import Definition, How
-from ddpdoctor.program.files import (
-    FUNCTIONS,
-    File,
-    Function,
-    dotted,
-    is_static,
-)
+from ddpdoctor.program.files import FUNCTIONS, File, Function, dotted, is_static
 from ddpdoctor.program.index import Entity, Point, Referent, answered_once, scope_of
 from ddpdoctor.program.members import Members
 

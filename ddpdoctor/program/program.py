@@ -182,8 +182,7 @@ class Program:
             return []
 
     def counted_around(self, where: Where) -> frozenset[tuple[str, str]]:
-        """What the innermost loop around a line counts, or one around the calls that alone lead to it: the variables,
-        each with its function."""
+        """What the innermost loop around a line, or around its only calls, counts: variables and their functions."""
         for at in self._only_calls(where):
             file = self.file(at)
             scope = file.function_at(at.line) if file else None

@@ -28,8 +28,7 @@ class WayOut:
     statement: ast.stmt
     """That leaves; the loop itself where its own condition does."""
     tests: tuple[tuple[ast.If | ast.While, bool], ...]
-    """The statements that decide whether it is reached, the outermost first, and whether their condition has to
-    hold."""
+    """The statements that decide whether it is reached, outermost first, and whether their condition has to hold."""
     around: ast.AST
     """The loop, or the function."""
 
