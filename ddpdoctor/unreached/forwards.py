@@ -85,15 +85,13 @@ def _trains_next(unreached: UnreachedLines, way: Way, condition: Condition) -> b
     places = [Where(at.file, last, at.function)] if condition.holds else []
     places += [it for it, is_own in zip(way.lines[behind:], own[behind:], strict=True) if not is_own]
     for place in places:
-        trains = _first_behind(unreached, place)
-        if trains is not None:
+        if (trains := _first_behind(unreached, place)) is not None:
             return trains
     return False
 
 
 def _first_behind(unreached: UnreachedLines, place: Where) -> bool | None:
-    """Whether the first of what ranks meet at behind a line is a backward, in its function; None where there is
-    none."""
+    """Whether what ranks meet at first behind a line, in its function, is a backward; None where there is none."""
     file = unreached.program.files[place.file]
     home = file.function_at(place.line)
     loop = next(reversed(unreached.program.loops.around(file, place.line or 0)), None)

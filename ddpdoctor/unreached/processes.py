@@ -1,5 +1,4 @@
-"""Which ways of a program are those of a process of the job: neither of the one that starts the ranks, nor of one
-without a process group."""
+"""Which ways of a program are a job process's: not one's that starts the ranks, nor one's without a process group."""
 
 import ast
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ class Processes:
         self.program = program
         joining = [way for it in groups for way in ways_to(it)]
         needs = [{(it.test.identity, it.holds) for it in _needs(way.conditions)} for way in joining]
-        self._joining = _of_all(needs)
+        self._joining = {it for it in set.intersection(*needs) if it[0]} if needs else set()
         """What is so, or not, on each way to where the group is made."""
         spawned = any(map(self._is_spawned, joining))
         self._starts = {self._begin(way) for it in starts for way in ways_to(it)} if spawned else set()
@@ -63,7 +62,3 @@ class Processes:
 def _needs(conditions: Sequence[Condition]) -> list[Condition]:
     """Conditions, and the parts of them that each have to be so."""
     return [it for condition in conditions for it in (condition, *condition.needs())]
-
-
-def _of_all(sets: list[set[tuple[int, bool]]]) -> set[tuple[int, bool]]:
-    return {it for it in set.intersection(*sets) if it[0]} if sets else set()

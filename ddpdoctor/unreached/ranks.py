@@ -1,5 +1,4 @@
-"""For which ranks a condition on the rank holds, by trying it with the number of each; and which loaders read other
-samples on each rank."""
+"""For which ranks a condition on the rank holds, tried with each number; which loaders read other samples on each."""
 
 import ast
 from contextlib import suppress

@@ -13,8 +13,7 @@ _OF_ALL_HOSTS = ("torch.distributed.get_rank", "os.environ['RANK']", "os.environ
 
 
 def left_out(lines: UnreachedLines) -> Iterator[Sight]:
-    """The states of optimizers, schedulers and scalers that are saved, and that a resume which goes on to count does
-    not read."""
+    """States of optimizers, schedulers and scalers that are saved, and not read by a resume that goes on to count."""
     loads = [it for it in lines.calls(("torch.load",)) if lines.ways(it) or lines.is_unreached(it.where)]
     reads = _keys_read(lines) if loads else None
     for save in lines.calls(("torch.save",)) if reads is not None else ():

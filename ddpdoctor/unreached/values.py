@@ -60,8 +60,7 @@ def _changes(unreached: UnreachedLines) -> Iterator[_Change]:
         if call.owner is not None:
             yield _Change(call, call.owner, tuple(call.arguments), call.method in _DRAWN)
     for call in unreached.calls((), lambda name: name.startswith(_INITS), ends="_"):
-        given = call.argument(0, "tensor")
-        if given is not None:
+        if (given := call.argument(0, "tensor")) is not None:
             yield _Change(call, given, tuple(call.arguments[1:]), call.method not in _FILL)
     for target, value in unreached.program.assigned():
         node = target.node

@@ -156,8 +156,7 @@ def steps_without_sync(unreached: UnreachedLines) -> Iterator[Sight]:
             if (own := _chosen(call)) is not None:
                 for way in unreached.ways(call):
                     for loop in _loops_of(unreached, way)[:1]:
-                        uses = loop.inside(call, way)
-                        if uses is not None:
+                        if (uses := loop.inside(call, way)) is not None:
                             uses += (replace(it, test=replace(it.test, context=way.context)) for it in own)
                             yield from _of_loop(loop, call, uses)
     flags = [it for it in program.assigned() if it[0].is_attribute("require_backward_grad_sync")]
@@ -180,8 +179,7 @@ def _loops_of(unreached: UnreachedLines, way: Way) -> list[_Loop]:
 
 
 def _chosen(no_sync: Expression) -> list[Condition] | None:
-    """What has to be so in its own line; None where it is not written in a ``with``, in a variable that one has, or in
-    what a function returns."""
+    """What has to be so in its own line; None if it is in no ``with``, variable of one, or what a function returns."""
     file, node, found = no_sync.file, no_sync.node, list[Condition]()
     for around in file.above(node):
         if isinstance(around, ast.IfExp):
