@@ -83,8 +83,7 @@ class Project:
         return {path: of_file for path, of_file in edits.items() if of_file}
 
     def after(self, edits: Mapping[Path, Iterable[Edit]]) -> dict[Path, bytes]:
-        """What stands in the files after these edits; CannotPatch where those do not go together, or leave no
-        Python."""
+        """What stands in the files after these edits; CannotPatch if they do not go together, or leave no Python."""
         sources = {path: self._sources[path] for path in edits}
         return {path: source.encoded(source.after(edits[path])) for path, source in sources.items()}
 
@@ -116,8 +115,7 @@ class Case:
 
     @property
     def scripts(self) -> list[Source]:
-        """The files that the ranks were started with, as far as they are known; CannotPatch where one cannot be
-        changed."""
+        """The files that the ranks were started with, as far as known; CannotPatch if one cannot be changed."""
         return [self.project.source(str(path)) for path in self.project.scripts]
 
     @property
@@ -133,8 +131,7 @@ class Case:
 
     @property
     def loop(self) -> Node:
-        """The loop at its line: the one that begins there, or the innermost around it; CannotPatch where there is
-        none."""
+        """The loop that begins at its line, or the innermost around it; CannotPatch where there is none."""
         loops = self.source.on_line(self.line, ast.For)
         if not loops:
             raise CannotPatch(f"line {self.line} is in no loop")
@@ -145,8 +142,7 @@ class Case:
         return self.source.calls(*names, within=self.statement)
 
     def call_at(self, where: Where | None, *names: str) -> tuple[Source, Node]:
-        """The first call of one of these names in the statement at a line, and its file; CannotPatch where there is
-        none."""
+        """The first call of one of these names in the statement at a line, and its file; else CannotPatch."""
         either = " or ".join(name.rpartition(".")[2] for name in names)
         if where is None or where.line is None:
             raise CannotPatch(f"it is not known where {either} is called")
@@ -157,8 +153,7 @@ class Case:
         return source, chosen[0]
 
     def wraps(self) -> list[tuple[Source, Node]]:
-        """The calls that wrapped a module in the run; those in the file of the finding where the run does not tell.
-        CannotPatch where there are none."""
+        """The calls that wrapped a module in the run, else those in the finding's file; CannotPatch of none."""
         wrappers = [wrapper for recording in self.trace.recorded.values() for wrapper in recording.wrappers]
         made = [wrapper.at for wrapper in wrappers if wrapper.at and not wrapper.library]
         if places := {(place.file, place.line): place for place in made}:

@@ -56,9 +56,7 @@ def apply_edits(text: str, edits: Iterable[Edit]) -> str:
 def unified_diff(name: str, before: str, after: str) -> str:
     """The difference as ``git apply`` and ``patch -p1`` read it, in the folder to which the file's name is relative."""
     lines = difflib.unified_diff(_lines(before), _lines(after), f"a/{name}", f"b/{name}", n=3)
-    return "".join(
-        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
-    )
+    return "".join(it if it.endswith("\n") else f"{it}\n\\ No newline at end of file\n" for it in lines)
 
 
 def moved_lines(before: str, after: str) -> dict[int, int]:

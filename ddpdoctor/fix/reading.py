@@ -35,8 +35,7 @@ class Reading(Nodes):
     """A file of the user's, as patches read it."""
 
     def means(self, node: Node, *names: str) -> bool:
-        """Whether an expression is one of these functions or classes, by qualified names; one without a dot is a method
-        of whatever object."""
+        """Whether it is one of these functions or classes, by qualified name; without a dot, a method of any object."""
         found = self.expression(node).names
         last = getattr(node, "attr", getattr(node, "id", ""))
         plain = {name for name in names if "." not in name}
@@ -96,8 +95,7 @@ class Reading(Nodes):
         """The calls of a function that give a parameter: the file, the call, and what that gives for it."""
         found = []
         for there, call in self.callers(function):
-            value = self.program.flow.argument_of(there.point(call), function, given)
-            if value is not None:
+            if (value := self.program.flow.argument_of(there.point(call), function, given)) is not None:
                 found.append((there, call, value.node))
         return found
 

@@ -190,8 +190,7 @@ class Nodes(Text):
         self._edits.append(Edit(begin, begin, lines))
 
     def insert_first(self, compound: Node, code: str) -> None:
-        """New lines at the beginning of the body of a loop or the like; CannotPatch where that stands in the line of
-        its header."""
+        """New lines at the beginning of a loop's or the like's body; CannotPatch if that shares its header's line."""
         first = compound.body[0]
         if not self.begins_line(first):
             raise CannotPatch(f"line {compound.lineno} has its body in one line")
@@ -207,8 +206,7 @@ class Nodes(Text):
         return "".join(f"{margin}{line}\n" if line else "\n" for line in lines)
 
     def delete(self, statement: Node) -> None:
-        """Take a statement away, with its lines; CannotPatch where it is the only one of its block, or shares its
-        line."""
+        """Take a statement away, with its lines; CannotPatch if it is alone in its block, or shares its line."""
         if len(self.block(statement)) < 2 or not self.begins_line(statement):
             raise CannotPatch(f"line {statement.lineno} is all that its block has")
         self.delete_lines(statement)

@@ -86,8 +86,7 @@ def judge(cured: Iterable[Finding], before: Ran, after: Ran, moved: Moved) -> Ve
     is_revealed = _trained(after.trace) and not _trained(before.trace)
     if unknown and not is_revealed:
         return Verdict(False, f"it brings {further}", tuple(unknown.values()))
-    changed = next(filter(None, _changes(cured, before, after)), None)
-    if changed:
+    if changed := next(filter(None, _changes(cured, before, after)), None):
         return Verdict(False, changed)
     gone = f"{codes} {'is' if ',' not in codes else 'are'} gone"
     if slow := ", ".join(_timed(targets)):
@@ -226,8 +225,7 @@ def _writes(recording: Recording, ran: Ran) -> Iterator[tuple[Where | None, str]
 
 
 def training_job(trace: Trace) -> Trace:
-    """Of the jobs that a launch line ran, the one that trained the most; the last one, where that did not get to its
-    end."""
+    """Of the jobs that a launch line ran, the one that trained the most; if that did not end, the last one."""
     jobs = [trace] if trace.broken else [trace, *trace.before]
     return max(jobs, key=lambda job: sum(recording.step_count for recording in job.recorded.values()))
 

@@ -1,5 +1,4 @@
-"""Lines that patches add: names by the imports that a file has or by one more, what runs on one rank, and what ranks
-agree on."""
+"""Lines that patches add: names by imports, there or one more; what runs on one rank; and what ranks agree on."""
 
 import ast
 import re
@@ -138,8 +137,7 @@ class Source(Reading):
         return self.readable(at, lambda point: self._gives(point, "get_node_local_rank"))
 
     def _from_group(self, at: Node, function: str, alone: str) -> str:
-        name = self.readable(at, lambda point: self._gives(point, function))
-        if name:
+        if name := self.readable(at, lambda point: self._gives(point, function)):
             return name
         # A function of the script's own knows what to say of a single process.
         for call in (it for it in self.file.calls if dotted(it.func) and not arguments(it)):
@@ -234,8 +232,7 @@ class Source(Reading):
         return f"{self.use('torch.tensor')}(float({value}){option})"
 
     def _device(self, at: Node) -> str:
-        """The device of this rank, as the file may write it here; empty in a file that names no GPU, CannotPatch where
-        it does not tell."""
+        """The device of this rank, as the file may write it here; empty if it names no GPU, CannotPatch if unknown."""
         if name := self.readable(at, self._is_device):
             return name
         # What the text does not define, such as an option, is known by how this function uses it.

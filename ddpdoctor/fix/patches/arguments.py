@@ -68,8 +68,7 @@ class Arguments:
     def _set(self, source: Source, call: Node) -> bool:
         assert self.sets is not None
         name, value = self.sets
-        given = argument(call, self.position, name)
-        if given is not None:
+        if (given := argument(call, self.position, name)) is not None:
             return self._replace(source, source.value_of(given))
         text = f"{name}={_written(source, value)}"
         replaced = [keyword for keyword in call.keywords if keyword.arg in self.removes]

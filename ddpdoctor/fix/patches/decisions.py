@@ -33,8 +33,7 @@ def reduced_metric(case: Case) -> str:
     guard = guard or statement
     if not names:
         raise CannotPatch("the metric is not a variable")
-    quotient = _quotient(source, guard, names)
-    if quotient is not None:
+    if (quotient := _quotient(source, guard, names)) is not None:
         names = [source.code(quotient.left), source.code(quotient.right)]
     at = source.statement(quotient) if quotient is not None else guard
     source.insert_before(at, source.means_of(at, names))
@@ -120,8 +119,7 @@ def agree(case: Case) -> str:
             source.replace(call.func, source.use(f"{DIST}.all_reduce"))
             source.remove_arguments(call, [argument(call, 1, "dst")])
         return "the sum on every rank, by all_reduce"
-    outer = source.differs_around(condition)
-    if outer is not None:
+    if (outer := source.differs_around(condition)) is not None:
         numbers = metrics(source, outer.test)[:1]
         if not numbers:
             raise CannotPatch(f"the ranks differ at line {outer.lineno} already")

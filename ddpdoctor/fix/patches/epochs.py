@@ -221,8 +221,7 @@ def iterated(source: Source, loop: Node) -> Node:
 
 
 def epoch_loop(source: Source, loop: Node) -> EpochLoop:
-    """The loop over epochs around a loop over a loader, in the same function or around its calls; CannotPatch where
-    there is none."""
+    """The loop over epochs around a loop over a loader, in its function or around its calls; else CannotPatch."""
     around = find_epoch_loop(source, loop)
     if around is None:
         raise CannotPatch(f"no loop over epochs is found around line {loop.lineno}")

@@ -21,8 +21,7 @@ def wrap_model(case: Case) -> str:
     models = {source.code(node): node for node in models_of(made[0]) if dotted(node)}
     wrapper = source.use(DDP)
     for name, model in models.items():
-        condition = _condition(source, name)
-        if condition is not None:
+        if (condition := _condition(source, name)) is not None:
             margin, end = source.margin(condition), source.span(condition)[1]
             lines = f"\n{margin}else:\n{margin}{source.indent}{name} = {wrapper}({name})"
             source.replace_span(end, end, lines)
