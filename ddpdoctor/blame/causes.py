@@ -1,5 +1,4 @@
-"""Why a job stands still: a closed set of causes, each with what is known of it. A check says which are its own, and
-puts them into words."""
+"""Why a job stands still: a closed set of causes, with what is known of each. Checks own them and word them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

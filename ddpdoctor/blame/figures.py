@@ -65,9 +65,7 @@ def _waiter(
     late = {rank for waiting in ranks for rank in _late(job, waiting)}
     if not late and cause and not state[0] and not set(ranks).isdisjoint(cause.waiting):
         late = set(cause.culprits)
-    targets = tuple(
-        number for number, other in enumerate(shown) if other != state and not late.isdisjoint(states[other])
-    )
+    targets = tuple(i for i, it in enumerate(shown) if it != state and not late.isdisjoint(states[it]))
     return Waiter(ranks_phrase(ranks), sentence[len(who(ranks)) :].strip(), targets, state[0])
 
 

@@ -210,9 +210,7 @@ class HangAnalysis:
     def _different_lines(self, ranks: Sequence[int]) -> causes.Cause:
         """What stacks support where no record tells: who waits in what."""
         by_line: dict[tuple[object, ...], list[int]] = {}
-        known = {
-            rank: place for rank in ranks if self.ranks[rank].waits and (place := self.ranks[rank].place)
-        }
+        known = {rank: at for rank in ranks if self.ranks[rank].waits and (at := self.ranks[rank].place)}
         for rank, place in known.items():
             by_line.setdefault((place.title, place.where), []).append(rank)
         most, *fewer = sorted(by_line.values(), key=len, reverse=True)

@@ -162,8 +162,7 @@ class SampledProcess:
     command: str = ""
     doing: Doing = Doing.UNKNOWN
     call: str = ""
-    """The system call in which its main thread stands, and on what: ``read of a pipe``, ``futex``; empty where that
-    may not be seen."""
+    """The system call its main thread stands in, and on what: ``read of a pipe``, ``futex``; empty if unseen."""
     stack: tuple[Frame, ...] = ()
     """Of its main thread, outermost first, without the frames of our recorder."""
     again: tuple[Frame, ...] = ()

@@ -164,8 +164,7 @@ class HangDetector:
         self._wakes_at = 0.0
 
     def look(self, now: float, ranks: Mapping[int, Observation], timeout: float = OTHER_TIMEOUT) -> Judgement:
-        """Take another look, ``now`` on the clock of ``moved``; the timeout is that of the process group, in
-        seconds."""
+        """Take another look, ``now`` on the clock of ``moved``; the timeout is the process group's, in seconds."""
         waiting = _with(ranks, RankActivity.WAITS)
         left = _with(ranks, RankActivity.LEFT)
         others = tuple(rank for rank in ranks if rank not in (*waiting, *left))
