@@ -16,7 +16,6 @@ from ddpdoctor.model import (
     Outcome,
     Patch,
     Report,
-    Where,
 )
 from ddpdoctor.report.excerpt import excerpt_lines
 from ddpdoctor.report.line import Line, Part, Style, plain, styled
@@ -45,7 +44,7 @@ def finding_lines(finding: Finding, width: int, places: Places | None = None) ->
     label = f"{word}[{finding.code}]"
     yield from styled(hang(f"{label}: ", finding.headline, width, indent=4), style, len(label))
     if finding.where:
-        yield _arrow(finding.where, places)
+        yield Line(f"  --> {places.place(finding.where)}", (Part(0, 5, Style.LABEL),))
     if finding.excerpts:
         yield from excerpt_lines(finding, width, places)
     if finding.evidence:
@@ -68,10 +67,6 @@ def _patch_lines(finding: Finding, width: int) -> Iterator[Line]:
         return
     yield from _labelled("patch", f"{patch.title} ({patch_outcome(patch)})", width)
     yield from plain(f"{' ' * _LABEL}{line}".rstrip() for line in patch.diff.split("\n")[:-1])
-
-
-def _arrow(where: Where, places: Places) -> Line:
-    return Line(f"  --> {places.place(where)}", (Part(0, 5, Style.LABEL),))
 
 
 def full_text(finding: Finding, width: int, places: Places | None = None) -> str:

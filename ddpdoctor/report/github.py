@@ -47,10 +47,8 @@ def _message(finding: Finding) -> Iterator[str]:
 
 
 def _command(name: str, properties: dict[str, str], message: str) -> str:
-    escaped = {
-        key: _escape(value).replace(":", "%3A").replace(",", "%2C") for key, value in properties.items()
-    }
-    values = ",".join(f"{key}={value}" for key, value in escaped.items())
+    shown = {key: _escape(value).replace(":", "%3A").replace(",", "%2C") for key, value in properties.items()}
+    values = ",".join(f"{key}={value}" for key, value in shown.items())
     return f"::{name} {values}::{_escape(message)}"
 
 

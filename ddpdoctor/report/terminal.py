@@ -59,13 +59,7 @@ def wants_colour(stream: TextIO) -> bool:
     return can and not os.environ.get("NO_COLOR")
 
 
-def render(
-    report: Report,
-    width: int = DEFAULT_WIDTH,
-    verbose: bool = False,
-    *,
-    colour: bool = False,
-) -> str:
+def render(report: Report, width: int = DEFAULT_WIDTH, verbose: bool = False, *, colour: bool = False) -> str:
     """The report as text; every check, and information in full, only where ``verbose``."""
     lines = _lines(report, width, verbose)
     return "".join(f"{line.painted() if colour else line.text}\n" for line in lines)
