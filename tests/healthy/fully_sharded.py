@@ -1,4 +1,5 @@
 """FSDP in its three forms: each rank holds and updates another part of the weights."""
+# needs torch 2.6: FSDP2 has another name before
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,5 @@
 """FSDP on GPUs, whose shards are put together for the checkpoint by functional collectives."""
+# needs torch 2.6: FSDP2 has another name before
 
 import os
 

@@ -1,4 +1,5 @@
 """Negatives from all ranks come by an all_gather that carries no gradient."""
+# needs torch 2.5: the divisors of a loss cannot be read before
 
 import torch
 import torch.distributed as dist

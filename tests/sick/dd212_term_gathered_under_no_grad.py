@@ -1,4 +1,5 @@
 """A term of the loss spreads features apart from those of all ranks, which come without their gradient."""
+# needs torch 2.5: the divisors of a loss cannot be read before
 
 import torch
 import torch.distributed as dist

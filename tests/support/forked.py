@@ -8,6 +8,7 @@ The folder is laid out as that of a job, so it is read back as every job is.
 import atexit
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -16,8 +17,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ddpdoctor import registry
 from ddpdoctor.blame.liveness import JobState
@@ -105,6 +109,7 @@ def run_forked(
         slot: which process forks the ranks; each runs one script at a time.
         recorder: fields of RecorderOptions: batches, full, rehearse.
     """
+    _skip_with_older_torch(script)
     run, work = folder / "run", folder / "work"
     work.mkdir(parents=True)
     (run / RECORD).mkdir(parents=True)
@@ -185,6 +190,14 @@ def starts_ranks_itself(script: Path) -> bool:
 def needs_gpus(script: Path) -> bool:
     """Whether a script is written for GPUs, and is rehearsed here."""
     return '"nccl"' in script.read_text()
+
+
+def _skip_with_older_torch(script: Path) -> None:
+    """Skip the test of a script that says ``# needs torch 2.6`` where torch is older."""
+    needed = re.search(r"^# needs torch (\d+)\.(\d+)", script.read_text(), re.MULTILINE)
+    installed = metadata.version("torch").split(".")[:2]
+    if needed and tuple(map(int, installed)) < tuple(map(int, needed.groups())):
+        pytest.skip(needed[0][2:])
 
 
 def _judged(ran: Ran, run: Path) -> Ran:
