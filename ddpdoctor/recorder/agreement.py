@@ -86,10 +86,8 @@ class Agreement(TrainingPart):
                 self._write(self._of_pass(now.shared, self.rank()), state)
 
     def is_over(self, now: OpenPass, *, here: bool) -> bool:
-        """Whether a pass has been long enough after this batch, as the rank that comes first has it.
-
-        Also of a pass without collectives: what every rank evaluates on its own may end in one.
-        """
+        """Whether a pass has been long enough after this batch, as the rank that comes first has it. Also of a pass
+        without collectives: what every rank evaluates on its own may end in one."""
         if self.ranks() is None:  # no file tells the other hosts, so it goes by the number of batches
             return here or now.shared is not None
         if now.shared is None and not now.length.own:
@@ -102,10 +100,8 @@ class Agreement(TrainingPart):
         return f"{loop}-{self._passes[loop] - 1}"
 
     def cuts(self, now: OpenPass, *, enough: bool) -> bool:
-        """Whether every rank ends this pass after this batch, which this one has had enough of or not.
-
-        The same answer on all of them: that of the rank that comes first, as one that left an update out counts others.
-        """
+        """Whether every rank ends this pass after this batch, which this one has had enough of or not. The same answer
+        on all of them: that of the rank that comes first, as one that left an update out counts others."""
         ranks = self.ranks()
         if now.shared is None or ranks is None:
             return enough  # nobody takes part in what it does; on several hosts no file tells
@@ -122,10 +118,8 @@ class Agreement(TrainingPart):
         return self._decide(self._of_pass(now.shared, f"all-{now.taken}"), here) == _CUT
 
     def meet(self, name: str) -> bool:
-        """Wait until every rank has come to this meeting, between two training steps; False where one does not come.
-
-        A rank waits in no collective while it is here, so all may leave once all have come.
-        """
+        """Wait until every rank has come to this meeting, between two training steps; False where one does not come. A
+        rank waits in no collective while it is here, so all may leave once all have come."""
         ranks, rank = self.ranks(), self.rank()
         if ranks is None or rank is None:
             return False

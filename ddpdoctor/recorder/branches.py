@@ -56,8 +56,7 @@ class _Reader:
     def read(self) -> Branches:
         following: dict[int, set[int]] = defaultdict(set)
         for number, instruction in enumerate(self._instructions):
-            line = self._line(instruction)
-            if line is not None and _decides(instruction):
+            if (line := self._line(instruction)) is not None and _decides(instruction):
                 following[line].update(self._after(number, line))
         branches = {line: tuple(sorted(after)) for line, after in following.items() if len(after) > 1}
         return Branches(branches, self._paths(branches))
@@ -137,8 +136,7 @@ def _text(path: Path) -> str:
 
 
 def values_at(torch: Any, paths: Mapping[str, Path], frame: Any) -> dict[str, Plain]:
-    """The plain values that a condition looks at, by its paths, in the frame that comes to it; without any code of the
-    script's."""
+    """The plain values that a condition looks at, by its paths, in the frame that comes to it; runs no script code."""
     values: dict[str, Plain] = {}
     for text, (variable, steps) in paths.items():
         value = frame.f_locals.get(variable, frame.f_globals.get(variable, _NONE))

@@ -65,9 +65,7 @@ class Parts(TrainingPart):
 
     def _switch(self, *, looking: bool) -> None:
         """Have the classes of children patched only while it is looked at: a model may have thousands of them.
-
-        torch.compile would compile anew what it has compiled, if the classes in it changed.
-        """
+        torch.compile would compile anew what it has compiled, if the classes in it changed."""
         if has_compiled():
             return
         for kind, (defined, patch) in self._of_children.items():
@@ -82,8 +80,7 @@ class Parts(TrainingPart):
     @guarded
     def begin(self, module: Any, given: Any) -> Any:
         """A module of a watched class is called; None where that is nothing new."""
-        known = self.known.get(id(module))
-        if known is None or known[0]() is not module:
+        if (known := self.known.get(id(module))) is None or known[0]() is not module:
             return self._look_at_copy(module)
         _, wrapper, whole = known
         ddp = wrapper.ref()
@@ -107,8 +104,7 @@ class Parts(TrainingPart):
         return True
 
     def _look_at_copy(self, module: Any) -> None:
-        candidates = self.wholes.get(type(module))
-        if not candidates or self.training.in_backward:
+        if not (candidates := self.wholes.get(type(module))) or self.training.in_backward:
             return
         shadow = self._shadow(module, candidates)
         grad = self.torch.is_grad_enabled()

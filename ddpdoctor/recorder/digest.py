@@ -143,8 +143,7 @@ def _of_sparse(torch: Any, tensor: Any) -> Any:
 
 
 def _checksum(torch: Any, tensor: Any) -> int:
-    size = tensor.numel() * tensor.element_size()
-    if not size:
+    if not (size := tensor.numel() * tensor.element_size()):
         return 0
     return zlib.crc32((ctypes.c_char * size).from_address(_address(torch, tensor)))
 
@@ -192,8 +191,7 @@ def fingerprint(value: Any, torch: Any, limit: int = _WHOLE) -> str | None:
 
 def fingerprints_of_rows(batch: Any, torch: Any, most: int) -> list[str | None]:
     """The fingerprints of the first rows of a batch's first tensor: its samples, where they were stacked."""
-    first = _first_tensor(batch, torch, 0)
-    if first is None or first.dim() == 0 or first.device.type != "cpu":
+    if (first := _first_tensor(batch, torch, 0)) is None or first.dim() == 0 or first.device.type != "cpu":
         return []
     return [fingerprint(row, torch, _WHOLE_ROW) for row in first.detach()[:most]]
 

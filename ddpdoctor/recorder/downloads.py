@@ -93,8 +93,7 @@ class Downloads:
                 self._end(response)
 
     def _end(self, response: Any) -> None:
-        body = vars(response).pop(_BODY, None)
-        if body is not None and (told := body.told()):
+        if (body := vars(response).pop(_BODY, None)) is not None and (told := body.told()):
             if not self._seen:
                 self._watch_archives()
             self._seen |= told

@@ -1,6 +1,5 @@
 """What notices lines: ``sys.monitoring`` on Python 3.12 and later, in all threads; before that a trace function, in the
-threads that train.
-"""
+threads that train."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ from .sites import FUNCTION, TRACERS, is_traced_now
 _NOTHING_NEW_SECONDS = 5.0
 """After which the trace function is taken away until the next training step: there is nothing left to notice in it."""
 _MOST_TRACED = 20_000
-"""Entries of one function in a training step, a microsecond each, after which the trace function is taken away until
-the next step."""
+"""Entries of one function, a microsecond each, after which a training step goes on without the trace function."""
 _gettrace = sys.gettrace
 """The real one: the script is told of no trace function of ours."""
 _RETURNS = (dis.opmap["RETURN_VALUE"],)
@@ -171,8 +169,7 @@ class LineTrace:
             if not on[0]:
                 sys.settrace(None)
                 return None
-            entered = codes.get(id(frame.f_code))
-            if entered is not None and entered.entries >= MOST_ENTRIES:
+            if (entered := codes.get(id(frame.f_code))) is not None and entered.entries >= MOST_ENTRIES:
                 entered.entries += 1
                 if entered.entries > _MOST_TRACED:
                     on[0] = False
@@ -265,8 +262,7 @@ class LineMonitor:
 
     def _entered(self, code: CodeType, caller: Any) -> Any:
         met = id(code) in self._lines.codes
-        entered = self._lines.enter(code, caller)
-        if entered is not None and not met:
+        if (entered := self._lines.enter(code, caller)) is not None and not met:
             wanted = self._events.LINE | self._events.PY_RETURN
             self._monitoring.set_local_events(self._tool, code, wanted)
         return self._disable if entered is None or entered.entries >= MOST_ENTRIES else None

@@ -66,9 +66,7 @@ def _inside_a_loop(code: CodeType, offset: int) -> bool:
 
 def takes_all(frame: FrameType, iterator: Any) -> bool:
     """Whether the loop in this frame, which is taking the next item of an iterator, has no other way out than its end.
-
-    An exception from what it calls is one that cannot be seen.
-    """
+    An exception from what it calls is one that cannot be seen."""
     if not _is_held_by_loops(iterator):
         return False
     above: FrameType | None = frame

@@ -77,8 +77,7 @@ class Originals:
             self.written(path, emptied=bool(flags & os.O_TRUNC), whole=bool(only_added))
 
     def written(self, path: Any, *, emptied: bool = False, whole: bool = False) -> None:
-        """A file gets another content, and is emptied first, or keeps as a whole what it has, to which at most
-        something is added."""
+        """A file gets another content: it is emptied first, or kept whole, with at most something added."""
         if isinstance(path, int):
             return  # which was opened for that
         place = os.path.realpath(os.fsdecode(path))
@@ -359,10 +358,8 @@ def _tell_of_native(
 
 
 def _hear_of_truncate(originals: Originals) -> None:
-    """Have files tell before they are cut: of ``file.truncate()`` Python tells no audit hook.
-
-    All files have this method by their C type, whose dictionary is not written to by other means.
-    """
+    """Have files tell before they are cut: of ``file.truncate()`` Python tells no audit hook. All files have this
+    method by their C type, whose dictionary is not written to by other means."""
     import ctypes
 
     from .patch import around
@@ -378,8 +375,7 @@ def _hear_of_truncate(originals: Originals) -> None:
 
 def keep_originals(when_imported: Callable[[str, Callable[[], None]], None], covered: list[str]) -> None:
     """Begin, where the environment asks for it, with the folders that a private view covers for this process."""
-    folder = os.environ.get(FOLDER)
-    if folder and os.path.isdir(folder):
+    if (folder := os.environ.get(FOLDER)) and os.path.isdir(folder):
         run, caches = os.path.dirname(os.path.dirname(folder)), os.environ.get(f"{FOLDER}_NOT", "")
         originals = Originals(folder, (run, *caches.split(os.pathsep)), covered)
         if os.environ.get("DDPDOCTOR_COVERED") and not covered:

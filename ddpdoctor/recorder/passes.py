@@ -25,8 +25,7 @@ from .where import Where
 from .writer import Numbers
 
 ENDED_WITHOUT_TRAINING = "ended without training"
-"""What the session shares under this name: when a pass ended last in which no optimizer stepped, and the
-training steps until then."""
+"""Shared under this name: when a pass ended last in which no optimizer stepped, and the training steps until then."""
 LIMITED = "limited"
 """What the session shares under this name: after how many batches a framework leaves a pass because we told it to."""
 WITHOUT_GRAD = "without grad"

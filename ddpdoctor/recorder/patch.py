@@ -238,10 +238,8 @@ def on_fault(listener: Callable[[str, str], None]) -> None:
 
 
 def guarded(function: Callable[P, R]) -> Callable[P, R | None]:
-    """Run a function of ours in the user's process: an exception in it is noted once and None returned.
-
-    The user's own call never stands inside: its exceptions are not ours to catch.
-    """
+    """Run a function of ours in the user's process: an exception in it is noted once and None returned. The user's own
+    call never stands inside: its exceptions are not ours to catch."""
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R | None:

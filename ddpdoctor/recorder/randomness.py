@@ -166,8 +166,7 @@ def moved(before: _Places, after: _Places) -> dict[str, Draws]:
 
 class StepDraws(TrainingPart):
     """What a training step draws outside its forwards and in them; looked at in the first steps that have digests, and
-    later in few: whether ranks draw alike seldom changes, and to read NumPy's state takes 0.05 ms.
-    """
+    later in few: whether ranks draw alike seldom changes, and to read NumPy's state takes 0.05 ms."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)

@@ -104,8 +104,7 @@ class Unforeseen(Exception):
 
 
 def foresee(torch: Any, iterator: Any, lengths: Lengths) -> tuple[array[int], int]:
-    """The samples that a DataLoader's iterator, which has drawn nothing yet, will draw, and the number of batches.
-    Raises Unforeseen where that cannot be told."""
+    """The samples that a DataLoader's fresh iterator will draw, and its number of batches; or raises Unforeseen."""
     drawing = iterator._sampler_iter
     if type(drawing) in _PLAIN_ITERATORS:
         return _flatten(copy.copy(drawing))
@@ -164,8 +163,7 @@ def _flatten(batches: Iterable[Any]) -> tuple[array[int], int]:
 
 
 def add_indices(indices: array[int], batch: Any) -> None:
-    """Append what a DataLoader was told to fetch: one index or several. Raises Unforeseen where these are no integers
-    of Python, numpy or torch."""
+    """Append one index to fetch, or several. Raises Unforeseen for what is no integer of Python, numpy or torch."""
     batch = batch if type(batch) in (list, tuple) else (batch,)
     kinds = set(map(type, batch))
     if not all(kind is int or kind.__module__ in ("numpy", "torch") for kind in kinds):

@@ -86,8 +86,7 @@ class Session:
         """Has ``undo`` do something else, too."""
 
     def begin(self, environ: Mapping[str, str]) -> None:
-        """Put every patch in place; one that fails leaves a note, and the others stand. ``environ`` is the
-        launcher's."""
+        """Put every patch in place; one that fails leaves a note, the others stand. ``environ`` is the launcher's."""
         on_fault(self.note)
         hide_from_compiler(self.torch, nothing, everything=True)
         self._begin_record(environ)
@@ -169,8 +168,7 @@ class Session:
 
     def patch(self, owner: Any, name: str, make: Make) -> None:
         """Replace ``owner.name`` by ``make`` of it, once, until :meth:`undo`."""
-        original = getattr(owner, name, None)
-        if original is None or hasattr(original, MARK):
+        if (original := getattr(owner, name, None)) is None or hasattr(original, MARK):
             return
         replacement = make(original)
         hide_from_compiler(self.torch, unwarned(replacement))

@@ -151,10 +151,8 @@ class Training(Part):
 
     @property
     def number(self) -> int:
-        """The current training step's, since an optimizer or a wrapper was new: what is looked at goes by it.
-
-        A rank may train something by itself before the others begin; what they do together has one number then.
-        """
+        """The current training step's, since an optimizer or a wrapper was new: what is looked at goes by it. A rank
+        may train something by itself before the others begin; what they do together has one number then."""
         return self.session.steps - self._first
 
     @property
@@ -209,9 +207,7 @@ class Training(Part):
             self.look_at_parts(looking=True)
 
     def close_step(self, optimizer: int) -> tuple[int, dict[str, float] | None]:
-        """An optimizer has stepped: the training step's number and, at the first update in one that is detailed, its
-        phases.
-        """
+        """An optimizer has stepped: the step's number and, at the first update in one that is detailed, its phases."""
         if self.updated:
             return self.session.steps - 1, None
         self.updated = True

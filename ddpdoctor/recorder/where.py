@@ -12,10 +12,8 @@ _PACKAGE = re.compile(r".*/(?:site|dist)-packages/(?!torch/)[^/]+")
 
 
 def package_of(file: str) -> str:
-    """The folder of the installed package that a file is in, or a module that is installed alone; empty for none.
-
-    torch is the script of nobody, and so none of them.
-    """
+    """The folder of the installed package that a file is in, or a module that is installed alone; empty for none. torch
+    is the script of nobody, and so none of them."""
     package = _PACKAGE.match(file)
     place = package[0] if package else installed_elsewhere(file)
     return "" if os.path.basename(place) == "torch" else place
@@ -23,10 +21,8 @@ def package_of(file: str) -> str:
 
 @cache
 def installed_elsewhere(file: str) -> str:
-    """The folder, or the module, of a library outside of Python's own folders that a file is in; empty for none.
-
-    It is one that pip's --target installed, which lists its files beside itself, or torch where it was built.
-    """
+    """The folder, or the module, of a library outside of Python's own folders that a file is in; empty for none. It is
+    one that pip's --target installed, which lists its files beside itself, or torch where it was built."""
     folder, inside = os.path.split(file)
     while folder not in ("", os.path.dirname(folder)):
         if os.path.basename(folder) == "torch" and os.path.isfile(os.path.join(folder, "version.py")):

@@ -1,6 +1,5 @@
-"""Writes events to this process's own file, which is mapped into memory: an event that was written survives any end
-of the process, an abort in C++, SIGKILL and os._exit among them.
-"""
+"""Writes events to this process's own file, which is mapped into memory: an event that was written survives any end of
+the process, an abort in C++, SIGKILL and os._exit among them."""
 
 from __future__ import annotations
 

@@ -78,8 +78,7 @@ class Loader(Event):
     sampler: Sampler | None = None
     """As it was at the first iteration."""
     content: str | None = None
-    """Digest of what the innermost dataset holds, in order, where that can be told cheaply: its list of files,
-    labels or tensors."""
+    """Digest of what the innermost dataset holds, in order, if cheaply told: its list of files, labels or tensors."""
     made: int = -1
     """Which one it is of all that were constructed."""
     data: int = -1

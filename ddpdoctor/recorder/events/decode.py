@@ -55,8 +55,7 @@ def decode(kind: type[E], line: bytes, sites: Sites) -> E:
 
 
 def from_plain(kind: type[T], plain: Any, sites: Sites = MappingProxyType({})) -> T:
-    """A dataclass from values of JSON, by the types of its fields. Raises Malformed where one is lacking, or has
-    another type."""
+    """A dataclass from values of JSON, by its fields' types. Raises Malformed where one lacks or has another type."""
     made: T = _made(kind, plain, sites)
     return made
 

@@ -45,8 +45,7 @@ class GroupEvent(Event):
     ranks: tuple[int, ...] | None = None
     """The members, as global ranks, of a new group."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """What the script gave: rank, world_size, init_method, backend, timeout (seconds), store (its type); absent where
-    it gave none."""
+    """What the script gave: rank, world_size, init_method, backend, timeout (seconds), store (its type); or absent."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """The launcher's variables as they were at that moment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ..."""
     local: bool = False

@@ -18,8 +18,7 @@ class Clip(Event):
     """What it returned."""
     limit: float | None = None
     stage: str | None = None
-    """The GradScaler's stage for the optimizer of these parameters: ``READY`` before, ``UNSCALED`` after unscale_;
-    None where no scaler is in use."""
+    """The GradScaler's stage for these parameters: ``READY`` before, ``UNSCALED`` after unscale_; None without one."""
     scale: float | None = None
     keys: int = 0
     """How many parameters it was given."""
@@ -96,8 +95,7 @@ class OptimizerStep(Event):
     step: int = 0
     """The training step that it belongs to."""
     phases: Mapping[str, float] = field(default_factory=dict)
-    """Where the time of that training step went, at its first update; ``waits`` are for other ranks, ``recorder`` is
-    ours."""
+    """Where that training step's time went, at its first update; ``waits`` are for other ranks, ``recorder`` ours."""
     joined: bool = False
     """Whether a Join was active."""
     wrappers: int = 0
@@ -106,8 +104,7 @@ class OptimizerStep(Event):
     """Training steps that this optimizer had ended before, since the last of them was constructed; None where that is
     the training step's own number."""
     not_waited_for: tuple[int, ...] = ()
-    """The ids of collectives that fill gradients or parameters, were begun with ``async_op=True``, and that nothing had
-    waited for."""
+    """Ids of collectives that fill gradients or parameters, begun with ``async_op=True`` and not yet waited for."""
 
 
 @dataclass(slots=True)

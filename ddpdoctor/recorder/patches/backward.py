@@ -264,15 +264,12 @@ def _number(value: Any) -> float | None:
 
 
 def _holds(node: Any, lengths: set[int]) -> bool | None:
-    """Whether a graph has an operation whose result is as long as one of these in some dimension.
-
-    None where this torch's nodes do not tell, as 2.4's.
-    """
+    """Whether a graph has an operation whose result is as long as one of these in some dimension. None where this
+    torch's nodes do not tell, as 2.4's."""
     visited, waiting = set[Any](), [node]
     has_metadata = False
     while waiting and len(visited) < _MOST_NODES:
-        current = waiting.pop()
-        if current is None or current in visited:
+        if (current := waiting.pop()) is None or current in visited:
             continue
         visited.add(current)
         results = getattr(current, "_input_metadata", None)
@@ -337,10 +334,8 @@ class Leaf(Event):
 
 
 class Leaves(TrainingPart):
-    """Tensors that a loss depends on, that take a gradient, and that neither a wrapper nor an optimizer holds.
-
-    The script may train them itself. They are known by the variable that holds them.
-    """
+    """Tensors that a loss depends on, that take a gradient, and that neither a wrapper nor an optimizer holds. The
+    script may train them itself. They are known by the variable that holds them."""
 
     @guarded
     def look(self, loss: Any, at: Where | None) -> None:

@@ -1,6 +1,5 @@
 """Calls of single functions that one event each tells: seeding, what averages and converts BatchNorm, gathered objects
-and metrics, variables of the launcher that the script sets.
-"""
+and metrics, variables of the launcher that the script sets."""
 
 import os
 import random

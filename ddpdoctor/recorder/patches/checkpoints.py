@@ -183,8 +183,7 @@ class Checkpoints(Part):
         if reference is state:
             return load
         for tensor in self._tensors_in(state):
-            known = self._tensors.get(id(tensor))
-            if known is not None and known[0]() is tensor:
+            if (known := self._tensors.get(id(tensor))) is not None and known[0]() is tensor:
                 return known[1]
         return None
 

@@ -115,8 +115,7 @@ class _Collectives(TrainingPart):
 
     def tell_open(self) -> None:
         """Write down a collective that takes long: where the job stands still, it is the one that does not end."""
-        call = self.open
-        if call is not None and time.monotonic() - call.event.time > _LONG:
+        if (call := self.open) is not None and time.monotonic() - call.event.time > _LONG:
             self.open = None
             self._describe(call)  # its end has to be told as well
             self.session.event(call.event)
@@ -290,10 +289,8 @@ class _Collectives(TrainingPart):
 
 
 def _is_scripts(caller: FrameType) -> bool:
-    """Whether the caller is not torch itself, helpers that average parameters for the script apart.
-
-    Nor is it a rehearsal, through which a call that torch issued comes here once more.
-    """
+    """Whether the caller is not torch itself, helpers that average parameters for the script apart. Nor is it a
+    rehearsal, through which a call that torch issued comes here once more."""
     module = str(caller.f_globals.get("__name__", ""))
     return not module.startswith(("torch.", _RECORDER)) or "model_averaging" in module
 

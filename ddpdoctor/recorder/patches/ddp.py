@@ -152,8 +152,7 @@ def _tell_hook(training: Training, args: Args, kwargs: Kwargs) -> None:
 
 
 def _tell_static(training: Training, args: Args, kwargs: Kwargs) -> None:
-    wrapper = training.wrapper(args[0])
-    if wrapper is not None and wrapper.event is not None:
+    if (wrapper := training.wrapper(args[0])) is not None and wrapper.event is not None:
         wrapper.event.flags = {**wrapper.event.flags, "static_graph": True}
         training.session.event(wrapper.event)
 

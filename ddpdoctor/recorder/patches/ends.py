@@ -35,8 +35,7 @@ class _Ends(Part):
 
     def look(self) -> None:
         """Write down the exception that ended the main thread, once, where there is one."""
-        error = getattr(sys, "last_value", None)
-        if error is not None and not self.raised:
+        if (error := getattr(sys, "last_value", None)) is not None and not self.raised:
             tell_raised(self.session, error)
             self.raised = True
 

@@ -94,8 +94,7 @@ class _Watch:
             return
         self.busy = True
         try:
-            frame = sys._getframe(1).f_back
-            if frame is None or frame.f_globals.get("__name__") != _ORIGINALS:
+            if (frame := sys._getframe(1).f_back) is None or frame.f_globals.get("__name__") != _ORIGINALS:
                 self._look(event, args, frame)
         except Exception:  # noqa: BLE001 - an exception here would forbid the script what it does
             report("files")
@@ -165,8 +164,7 @@ class _Watch:
         at = self.session.here()
         if at is None or self.reads[at] >= _MOST_READS or len(self.reads) > _MOST_LINES:
             return
-        path = _place(event, args)
-        if path and not path.startswith((*_NOT_FILES, *_PYTHON, self.records)):
+        if (path := _place(event, args)) and not path.startswith((*_NOT_FILES, *_PYTHON, self.records)):
             self.reads[at] += 1
             self.session.event(FileRead(path, time.monotonic(), at))
 

@@ -23,8 +23,7 @@ from ..training import Training, Wrapper, tell_buffers
 from ..where import Where
 
 EVALUATED = "evaluated"
-"""What the session shares under this name: when a forward in eval mode ended last, and the training
-steps until then."""
+"""Shared under this name: when a forward in eval mode ended last, and the training steps until then."""
 _OFTEN = 0.25
 """Seconds between two forwards without autograd that are written down beside detailed steps."""
 _LARGEST_MODEL = 256e6

@@ -16,10 +16,8 @@ _ARGUMENTS = ("backend", "init_method", "timeout", "world_size", "rank", "store"
 
 
 def install(session: Session) -> None:
-    """Watch init_process_group, new_group and destroy_process_group.
-
-    Each is written down before, too: one that never returns, or in which gloo aborts the process, has to be seen.
-    """
+    """Watch init_process_group, new_group and destroy_process_group. Each is written down before, too: one that never
+    returns, or in which gloo aborts the process, has to be seen."""
     if session.torch.distributed.is_available():
         groups, torch = _Groups(session), session.torch
         session.patch_function(MODULES, "init_process_group", watch(torch, groups.joining, groups.joined))

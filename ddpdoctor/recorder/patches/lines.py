@@ -111,8 +111,7 @@ class Lines(Part):
         self.session.event(Called(entered.number, at))
 
     def reach(self, entered: Entered, line: int, frame: FrameType | None) -> None:
-        """A line is about to run, for the first time in this training step; without a frame, values of a condition are
-        left out."""
+        """A line is to run, first in this training step; without a frame, values of a condition are left out."""
         entered.lines.add(line)
         self.news += 1
         if line in entered.branches.next:

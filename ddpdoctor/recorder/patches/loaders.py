@@ -104,8 +104,7 @@ def _watch_draw(session: Session, passes: Passes, original: Callable[..., Any]) 
     @functools.wraps(original)
     def _next_index(self: Any) -> Any:
         try:
-            now = passes.of(self)
-            if now is None or now.settled:
+            if (now := passes.of(self)) is None or now.settled:
                 return original(self)
             passes.before_draw(now, self)
             issued = training.collectives
@@ -211,8 +210,7 @@ class _Worker(Part):
 
     def begin(self, *_: Any) -> bool:
         """It is seeded, the script's worker_init_fn has run, and it is about to open the dataset."""
-        info = self.torch.utils.data.get_worker_info()
-        if info is not None and self.pid != os.getpid():
+        if (info := self.torch.utils.data.get_worker_info()) is not None and self.pid != os.getpid():
             self.pid = os.getpid()
             self.event = Worker(info.id, randomness.states(self.torch), pid=self.pid)
             self.session.event(self.event, now=True)
@@ -247,14 +245,11 @@ class _Worker(Part):
 
     @guarded
     def _look_at_generators(self, event: Worker) -> None:
-        """Add the dataset's generators that each batch moves, by where they stand after the second one.
-
-        One that is seeded anew for each sample stands elsewhere in each worker then.
-        """
+        """Add the dataset's generators that each batch moves, by where they stand after the second one. One that is
+        seeded anew for each sample stands elsewhere in each worker then."""
         before, self.generators = self.generators, randomness.own_states(self.torch, self.dataset)
         for name, state in self.generators.items():
-            known = event.seeds.get(name)
-            if known is None and before.get(name, state) != state:
+            if event.seeds.get(name) is None and before.get(name, state) != state:
                 event.seeds = {**event.seeds, name: state}
             if name in event.seeds:
                 event.drew = (*event.drew, name)

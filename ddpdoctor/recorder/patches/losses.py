@@ -127,8 +127,7 @@ class Divisor:
 
 
 def divisors(torch: Any, node: Any, *, wait: bool) -> Iterator[Divisor]:
-    """Those of the terms of a loss, from its last operation, its ``grad_fn``, on; ``wait`` reads numbers of devices,
-    too."""
+    """The terms of a loss, from its last operation, its ``grad_fn``, on; ``wait`` reads numbers of devices, too."""
     waiting = [(node, Divisor())]
     for _ in range(_MOST_NODES):
         if not waiting:
@@ -159,8 +158,7 @@ def _is_of_selected(mean: Any) -> bool:
     waiting = [function for function, _ in mean.next_functions]
     for _ in range(_MOST_OF_MEAN):
         node: Any = waiting.pop() if waiting else None
-        results = getattr(node, "_input_metadata", None)
-        if not results or tuple(results[0].shape) != sizes:
+        if not (results := getattr(node, "_input_metadata", None)) or tuple(results[0].shape) != sizes:
             continue
         if type(node).__name__ in _SELECTIONS:
             return True
@@ -196,8 +194,7 @@ def factors_of_means(
         if name in (*_TERMS, *_SAME):
             waiting.extend((function, factor) for function in reversed(above))
         elif name in ("MulBackward0", "DivBackward0") and len(above) == 1:
-            scaled = _scaled(torch, node, Divisor(), wait)
-            if scaled and factor is not None:
+            if (scaled := _scaled(torch, node, Divisor(), wait)) and factor is not None:
                 more = scaled.factor / (scaled.count or 1)
                 factor = factor if more in scales else factor * more
             waiting.append((above[0], factor if scaled else None))

@@ -112,8 +112,7 @@ class _Optimizers(TrainingPart):
 
     def end(self, optimizer: Any, *_: Any) -> None:
         if self.training.quiet and not self.under_way:
-            known = self.by_id.get(id(optimizer))
-            if known is None or known.ref() is not optimizer:
+            if (known := self.by_id.get(id(optimizer))) is None or known.ref() is not optimizer:
                 known = self._know(optimizer)
             self.training.close_step(known.event.index)
             return
@@ -162,8 +161,7 @@ class _Optimizers(TrainingPart):
             self.session.event(event)
 
     def _know(self, optimizer: Any) -> _Known:
-        known = self.by_id.get(id(optimizer))
-        if known is None or known.ref() is not optimizer:
+        if (known := self.by_id.get(id(optimizer))) is None or known.ref() is not optimizer:
             first = next(parameters_of(optimizer), None)
             device = "cpu" if first is None else first.device.type
             ration = DigestBudget(full=self.session.options.full, device=device)
@@ -204,8 +202,7 @@ class _Optimizers(TrainingPart):
         norms = {}
         with unseen(self.torch):
             for parameter in exchanged.values():
-                key = self.training.keys.get(parameter)
-                if key is not None and parameter.grad is not None:
+                if (key := self.training.keys.get(parameter)) is not None and parameter.grad is not None:
                     norms[key] = float(parameter.grad.norm())
         return norms
 
@@ -319,8 +316,7 @@ class _Schedulers(TrainingPart):
         self.session.event(step)
 
     def _number(self, scheduler: Any) -> int:
-        known = self.known.get(id(scheduler))
-        if known is None or known[0]() is not scheduler:
+        if (known := self.known.get(id(scheduler))) is None or known[0]() is not scheduler:
             known = self.known[id(scheduler)] = weakref.ref(scheduler), len(self.known)
         return known[1]
 

@@ -47,8 +47,7 @@ class Scalers(TrainingPart):
             self.training.scales.append(scale)
 
     def unscaling(self, args: Args, kwargs: Kwargs) -> Any:
-        begun = self.begin(args, kwargs)
-        if begun is not None and begun[1] is not None and self.session.detailed:
+        if (begun := self.begin(args, kwargs)) is not None and begun[1] is not None and self.session.detailed:
             self.by_hand.unscaling(begun[1], self._scale(begun[0]))
         return begun
 

@@ -18,10 +18,8 @@ Record = Callable[[Device | Note], None]
 
 
 def install(record: Record) -> Callable[[], None]:
-    """Put the rehearsal in place; answers what undoes it.
-
-    ``record(event)`` gets a few events: each GPU that is set, or used for the first time, and what cannot be shown.
-    """
+    """Put the rehearsal in place; answers what undoes it. ``record(event)`` gets a few events: each GPU that is set, or
+    used for the first time, and what cannot be shown."""
     patches = Patches()
     try:
         _install(patches, record, _noter(record))

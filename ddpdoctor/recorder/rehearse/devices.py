@@ -154,8 +154,7 @@ def invalid_ordinal(index: int, count: int) -> Exception:
 def mark(value: Any, gpu: int) -> Any:
     """Note that tensors are on a GPU (or the CPU), where their storage is not marked yet; answers the value."""
     if isinstance(value, torch.Tensor):
-        storage = _storage(value)
-        if storage is not None and not hasattr(storage, _MARK):
+        if (storage := _storage(value)) is not None and not hasattr(storage, _MARK):
             setattr(storage, _MARK, gpu)
     elif isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
         for element in value:
@@ -211,8 +210,7 @@ class Placement(TorchFunctionMode):
         kwargs = dict(kwargs)
         # Pinned memory needs a driver; on the CPU every memory is as good.
         kwargs.pop("pin_memory", None)
-        device = kwargs.get("device")
-        if device is None and func in self._makers:
+        if (device := kwargs.get("device")) is None and func in self._makers:
             device = self.default
         if (index := self.devices.index_of(device)) is not None:
             kwargs["device"] = "cpu"

@@ -123,10 +123,8 @@ def _compile(patches: Patches, note: Note) -> None:
 
 
 def _sync_batchnorm(placement: Placement) -> None:
-    """Its forward and backward run as they are, with the five kernels that only GPUs have written out.
-
-    The statistics travel through real collectives, so what SyncBatchNorm computes here is what it computes on GPUs.
-    """
+    """Its forward and backward run as they are, with the five kernels that only GPUs have written out. The statistics
+    travel through real collectives, so what SyncBatchNorm computes here is what it computes on GPUs."""
     kernels: dict[Any, Callable[..., Any]] = {
         torch.batch_norm_stats: _stats,
         torch.batch_norm_gather_stats_with_counts: _gather,

@@ -274,9 +274,7 @@ def _broadcast(call: _ImaginedCall, tensors: Any, opts: Any = 0, *args: Any, **k
 
 def _exchange(call: _ImaginedCall, results: Sequence[Tensor | None], given: Sequence[Tensor | None]) -> Works:
     """Each rank gives each other a part, or none; parts of imaginary ranks are those of the processes that stand there.
-
-    What is gathered and scattered comes down to this, too.
-    """
+    What is gathered and scattered comes down to this, too."""
     here = call.members.real
     none = next(part for part in (*given, *results) if part is not None).new_empty(0)
     sent = [none if (part := given[place]) is None else part.reshape(-1) for place in here]

@@ -1,6 +1,5 @@
 """NCCL's collectives, in terms of those that gloo has: calls of ProcessGroup's methods, and the tensors in them as gloo
-knows them.
-"""
+knows them."""
 
 from __future__ import annotations
 
@@ -123,8 +122,7 @@ class Works:
 
 
 class InOrder(Works):
-    """A collective as NCCL does it, those of a group one after the other: who has waited for one has waited for all
-    before it."""
+    """A collective as NCCL does it, those of a group in order: who has waited for one has waited for all before."""
 
     def __init__(self, work: Any, begun: deque[InOrder]) -> None:
         super().__init__([work])

@@ -42,8 +42,7 @@ class Host:
         """What the script sees as cuda:0, cuda:1 and so on, by the number that the host gives them."""
         if self._taken is not None:
             return self._taken
-        value = self._environ.get(_VISIBLE)
-        if value is None or value == self._hidden:
+        if (value := self._environ.get(_VISIBLE)) is None or value == self._hidden:
             return [str(index) for index in range(self.size)]
         return self._entries()[: self.size if HOST in self._environ else None]
 
