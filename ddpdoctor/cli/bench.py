@@ -20,8 +20,7 @@ from ddpdoctor.progress import Progress
 
 
 def run_bench(options: BenchOptions) -> int:
-    """Measure, write what was measured, and return the exit status; UsageError where an option asks for what cannot be,
-    or a rank failed."""
+    """Measure, write the figures, return the exit status; UsageError for an impossible option or a failed rank."""
     host = Host(Launch())
     setting = _setting(host, options)
     temporary_folder()

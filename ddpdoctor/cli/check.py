@@ -34,8 +34,7 @@ def _earlier(options: CheckOptions) -> Request | None:
 
 
 def examined(request: Request, progress: Progress) -> Report:
-    """The report of an examination, with patches where they are asked for; UsageError where they cannot be made
-    here."""
+    """The report of an examination, with patches where asked for; UsageError where they cannot be made here."""
     if not request.options.fix:
         return _examine(request, progress)
     from ddpdoctor.cli.fix import Fixing

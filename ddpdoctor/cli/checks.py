@@ -49,8 +49,7 @@ def is_subject(subjects: Sequence[str]) -> bool:
 
 def explain(code: str) -> str:
     """The page of the check with this code or name; UsageError, with the nearest, where there is none."""
-    check = registry.by_code(code)
-    if check is None:
+    if (check := registry.by_code(code)) is None:
         no_file = ", and there is no such file" if os.sep in code or "." in code else ""
         raise UsageError(f"no check has the code or name {quote(code)}{no_file}; {_nearest(code)}")
     return pages.text_page(check, width_of_stdout())

@@ -90,8 +90,7 @@ class _Command(TyperCommand):
         for parameter in sorted(
             self.get_params(ctx), key=lambda it: (it.param_type_name != "argument", order.index(str(it.name)))
         ):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
+            if (record := parameter.get_help_record(ctx)) is not None:
                 names = _TYPE.sub(lambda it: f" [{it[1]}]" if "|" in (it[1] or "") else "", record[0])
                 topics[topic_of.get(str(parameter.name), "Options")].append((names, record[1]))
         for topic, records in topics.items():

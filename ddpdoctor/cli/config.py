@@ -38,8 +38,7 @@ def read_config(folder: Path) -> Config:
     """The table of the nearest pyproject.toml that has one, in this folder or above; UsageError where it cannot be
     read, or says what is not understood."""
     for place in (folder, *folder.parents):
-        table = _table(place / "pyproject.toml")
-        if table is not None:
+        if (table := _table(place / "pyproject.toml")) is not None:
             return _config(place, table)
     return Config(folder)
 
@@ -59,8 +58,7 @@ def _table(file: Path) -> dict[str, Any] | None:
 
 def _config(folder: Path, table: Mapping[str, Any]) -> Config:
     where = folder / "pyproject.toml"
-    unknown = sorted(set(table) - set(_KEYS))
-    if unknown:
+    if unknown := sorted(set(table) - set(_KEYS)):
         known = ", ".join(_KEYS)
         raise UsageError(f"{where}: [tool.ddpdoctor] has the unknown key {unknown[0]!r}; known keys: {known}")
     read = {}

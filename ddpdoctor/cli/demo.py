@@ -59,8 +59,7 @@ def _check_of(demo: Demo) -> Check:
 
 def _demo(subject: str) -> Demo:
     known = {demo.code: demo for demo in demos()}
-    check = registry.by_code(subject)
-    if check is not None and check.code in known:
+    if (check := registry.by_code(subject)) is not None and check.code in known:
         return known[check.code]
     names = [*known, *(_check_of(demo).name for demo in known.values())]
     hint = did_you_mean(subject, names, "`ddpdoctor demo --list` lists them all")

@@ -243,8 +243,7 @@ class _Examination(RunJudging):
 
     def _new_job(self) -> JobRun:
         launch, folder = self.request.host.launch, self.subfolder(JOB_FOLDER)
-        job = self.request.job
-        if job is None:
+        if (job := self.request.job) is None:
             launch = trainer_launch(launch)
             job = bundled_trainer(launch, folder)
         follow = None if job.bundled else self.request.follow

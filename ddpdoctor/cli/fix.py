@@ -88,8 +88,7 @@ class Fixing:
 
     def _let_go(self, report: Report) -> Report:
         """Remove the run folder where it was kept only for the patches."""
-        folder = report.run.get("folder")
-        if not folder or report.exit_status or self._request.options.keep:
+        if not (folder := report.run.get("folder")) or report.exit_status or self._request.options.keep:
             return report
         shutil.rmtree(folder, ignore_errors=True)
         return replace(report, run={**report.run, "folder": None})
@@ -141,8 +140,7 @@ class Fixing:
 def _refuse_unsaved(request: Request) -> None:
     """Refuse, by a UsageError, a script before its run that could not be given back as it is after the patches were
     written: it has changes that are not committed, or is not tracked."""
-    job = request.job
-    if job is not None and job.kind is JobKind.SCRIPT and job.words:
+    if (job := request.job) is not None and job.kind is JobKind.SCRIPT and job.words:
         script = Path(job.words[0]).absolute()
         if script.is_file() and (why := why_not_restorable(script)):
             raise UsageError(f"--apply: {quote(job.words[0])} {why}, or use --force")

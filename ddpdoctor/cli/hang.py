@@ -33,15 +33,13 @@ from ddpdoctor.trace.reader import Recorded, read_run
 
 
 def run_hang(options: HangOptions) -> int:
-    """Look, judge, write the report, and return the exit status; UsageError where there is nothing to look at, or it
-    may not be looked at."""
+    """Look, judge, write the report, return the exit status; UsageError where there is nothing it may look at."""
     started, output = time.monotonic(), ReportOutput(options)
     if options.dump is not None:  # one that cannot be written is refused before anything else is done
         with writing(options.dump, "--dump"):
             _staging(options.dump).rmdir()
     with Progress(quiet=options.quiet) as progress:
-        source = _look(options, progress)
-        if source is None:
+        if (source := _look(options, progress)) is None:
             return CANNOT_EXAMINE
         report = report_of(source, started)
         tell = partial(print, file=sys.stderr)
@@ -55,8 +53,7 @@ def run_hang(options: HangOptions) -> int:
 def examine_job(options: HangOptions) -> Report:
     """Look and judge, without progress; UsageError where there is nothing to look at, or no one job."""
     started = time.monotonic()
-    source = _look(options, Progress(quiet=True))
-    if source is None:
+    if (source := _look(options, Progress(quiet=True))) is None:
         raise UsageError("several jobs run here; give a process id of one of them")
     return with_sections(report_of(source, started), source.trace, options, lambda text: None)
 
@@ -156,8 +153,7 @@ def _choice(jobs: Sequence[Job]) -> str:
 
 
 def _keep(source: HangSource, folder: str) -> None:
-    """Write down what was looked at, for another time or another host; UsageError where the folder cannot be
-    written."""
+    """Keep what was looked at, for another time or host; UsageError where the folder cannot be written."""
     with writing(folder, "--dump"):
         staging = _staging(folder)
         snapshots.write(source.trace.snapshot or HangSnapshot(), staging, source.records)
@@ -166,8 +162,7 @@ def _keep(source: HangSource, folder: str) -> None:
 
 
 def _staging(folder: str) -> Path:
-    """A folder inside it, made anew, in which everything is written before it is moved; OSError where it cannot be
-    made."""
+    """A new folder inside it, in which everything is written before it is moved; OSError where it cannot be made."""
     staging = Path(folder, f".{os.getpid()}.part")
     staging.mkdir(parents=True, exist_ok=True)
     return staging

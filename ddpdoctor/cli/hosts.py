@@ -142,8 +142,7 @@ class Hosts:
             self.nodes.announce(Message(_JUDGED, {"broken": broken}))
             return broken
         self._tell("waiting for the host of rank 0")
-        message = self.nodes.channels[0].receive(_JUDGED, deadline + 2 * DELIVERY_SECONDS)
-        if message is None:
+        if (message := self.nodes.channels[0].receive(_JUDGED, deadline + 2 * DELIVERY_SECONDS)) is None:
             self._leave()
             return broken or self.not_met
         return message.values.get("broken")
@@ -285,10 +284,8 @@ def group_values(record: GroupRecord) -> dict[str, Any]:
 
 
 def with_hosts_group(record: GroupRecord, others: Sequence[Mapping[str, Any]]) -> GroupRecord:
-    """The record of the group with what the other hosts saw of it, each as :func:`group_values`.
-
-    A host whose time was over has ended its ranks: what those of the others say of closed connections is our doing.
-    """
+    """The record of the group with what the other hosts saw of it, each as :func:`group_values`. A host whose time was
+    over has ended its ranks: what those of the others say of closed connections is our doing."""
     parts = [record, *(_of_host(values) for values in others)]
     ranks = {rank.rank: rank for part in parts for rank in part.ranks}
     out_of_time = [part for part in parts if part.out_of_time]

@@ -110,8 +110,7 @@ NPROC = 8
 
 def imagined_of(options: CheckOptions) -> Imagined | None:
     """The job that the script is to see; None where all of its ranks are real, UsageError where it cannot be."""
-    size = options.world_size
-    if size is None:
+    if (size := options.world_size) is None:
         return None
     _refuse_others(options)
     nproc = min(options.nproc or NPROC, size)

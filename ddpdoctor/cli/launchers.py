@@ -76,8 +76,7 @@ def _with_defaults_of_torchrun(options: _O, environ: Mapping[str, str]) -> _O:
         ) from None
     given: dict[str, Any] = {}
     for variable, name in _OPTIONS_OF_TORCHRUN.items():
-        value = environ.get(variable)
-        if value and getattr(options, name) is None:
+        if (value := environ.get(variable)) and getattr(options, name) is None:
             number = whole_number(value) if name in _NUMBERS else value
             given[name] = number  # "auto" and "gpu" are not numbers: as many as there are GPUs
     return replace(options, nodes=nodes, **given)
@@ -117,7 +116,6 @@ def first_host(names: str) -> str | None:
     """The first of a list of hosts as Slurm writes it, ``node[03-06,9],gpu1`` begins with ``node03``; or of a URI."""
     if uri := _URI.search(names):
         return uri["address"]
-    match = _FIRST.match(names)
-    if match is None:
+    if (match := _FIRST.match(names)) is None:
         return None
     return f"{match['prefix']}{match['number'] or ''}{match['suffix'] or ''}"

@@ -106,8 +106,7 @@ def age(default: str, help: str) -> Any:
     """An option that is a length of time with its unit."""
 
     def parse(text: str) -> float:
-        match = re.fullmatch(r"(\d{1,6})([smhd])|0", text)
-        if match is None:
+        if (match := re.fullmatch(r"(\d{1,6})([smhd])|0", text)) is None:
             raise typer.BadParameter(f"{text!r} is not an age such as 30m, 12h or 7d")
         return int(match[1] or 0) * {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}[match[2] or "s"]
 

@@ -168,7 +168,6 @@ def write_text(text: str, output: Path | None) -> None:
 
 def is_reported_elsewhere(report: Report) -> bool:
     """Whether another host writes the report; says so in a line."""
-    host = report.run.get(REPORTED_BY)
-    if host is not None:
+    if (host := report.run.get(REPORTED_BY)) is not None:
         print(f"ddpdoctor: the report of all hosts is on {host}, the host of rank 0", file=sys.stderr)
     return host is not None

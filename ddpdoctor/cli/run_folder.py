@@ -76,8 +76,7 @@ def kept_folders(older_than: float = 0.0) -> list[KeptFolder]:
     """The run folders of this user that are older than this, the oldest first."""
     kept = []
     for path in (path for place in places() for path in Path(place).glob(f"{PREFIX}*")):
-        age = _age(path)
-        if age is not None and age >= older_than:
+        if (age := _age(path)) is not None and age >= older_than:
             kept.append(KeptFolder(path, age, size_of(path), _is_in_use(path)))
     return sorted(kept, key=lambda folder: -folder.age)
 

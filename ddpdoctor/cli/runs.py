@@ -69,8 +69,7 @@ def _write(
     text: str,
     extra: Sequence[Mapping[str, object]] | None = None,
 ) -> int:
-    """Write the table in the format that was asked for; ``extra`` is what JSON says beside the summary, for each
-    run."""
+    """Write the table in the format asked for; ``extra`` is what JSON says of each run beside the summary."""
     match options.format:
         case run_options.RunFormat.JSON:
             pairs = zip(summaries, extra or [{}] * len(summaries), strict=True)
@@ -96,8 +95,7 @@ def _summaries(
 def _chosen(names: Sequence[str], options: run_options.RunsOptions) -> list[Run]:
     """The runs of these names; all of the folder where none is given. UsageError where there is none."""
     folder = options.runs_folder
-    there = find_runs(Path(folder))
-    if not there and tuple(names) in ((), (run_options.LATEST,)):
+    if not (there := find_runs(Path(folder))) and tuple(names) in ((), (run_options.LATEST,)):
         raise UsageError(f"no run in {quote(folder)}; `ddpdoctor train` creates one")
     paths = [_find(name, there, folder) for name in names] if names else there
     return [read_run(path) for path in dict.fromkeys(paths)]

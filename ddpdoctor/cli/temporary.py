@@ -21,8 +21,7 @@ _ROOM = 8 << 30
 
 
 def temporary_folder() -> str:
-    """The folder for temporary files, which has room for a run; UsageError where it has none, or is not the one that
-    TMPDIR names."""
+    """The folder for temporary files; UsageError where it has no room for a run, or is not the one TMPDIR names."""
     named = next((name for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), None)
     if named and (reason := _refusal(os.environ[named])):
         raise UsageError(f"{named}={quote(os.environ[named])} cannot be used: {reason}")

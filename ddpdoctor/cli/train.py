@@ -149,8 +149,7 @@ def launch_of_training(options: TrainOptions, configured: Mapping[str, Any]) -> 
 
 def _nproc(options: TrainOptions, configured: Mapping[str, Any]) -> int | None:
     """This node's part of the ranks that are configured; None for as many as it has GPUs."""
-    world_size = configured["world_size"]
-    if world_size is None:
+    if (world_size := configured["world_size"]) is None:
         return DEFAULT_NPROC if configured["device"] == "cpu" else None
     if world_size % options.nnodes:
         raise UsageError(f"parallel.world_size {world_size} is not a multiple of --nnodes {options.nnodes}")
