@@ -68,8 +68,7 @@ class Job:
     """The script or module and its arguments; or the launch line."""
     recorder: RecorderOptions = field(default_factory=RecorderOptions)
     bundled: bool = False
-    """Whether this is the trainer that comes with ddpdoctor. torchrun forks its ranks, and holds them until they are
-    released."""
+    """Whether this is the bundled trainer: torchrun forks its ranks, and holds them until they are released."""
     private: bool = False
     """Whether it runs in a private view of the file system, so that what it writes is undone."""
 

@@ -40,10 +40,8 @@ class _PipeEvent:
 
 
 def replace_semaphores() -> None:
-    """Let torchrun's engine fork where /dev/shm is absent, full or read-only: there are no semaphores then.
-
-    Each of its queues has one writer and one reader, which need no lock.
-    """
+    """Let torchrun's engine fork where /dev/shm is absent, full or read-only: there are no semaphores then. Each of its
+    queues has one writer and one reader, which need no lock."""
     context: Any = multiprocessing.get_context("fork")
     try:
         context.Lock()
@@ -52,10 +50,8 @@ def replace_semaphores() -> None:
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Import modules whose objects stay, in a process that forks ranks.
-
-    The garbage collector would take a quarter of that time in vain, and in every rank copy the memory that all share.
-    """
+    """Import modules whose objects stay, in a process that forks ranks. The garbage collector would take a quarter of
+    that time in vain, and in every rank copy the memory that all share."""
     replace_semaphores()
     gc.disable()
     for module in modules:

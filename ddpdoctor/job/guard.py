@@ -227,10 +227,8 @@ def _command_of(pid: int) -> str:
 
 
 def _ask_the_kernel() -> None:
-    """Have orphans handed to us, and hear of our parent's death.
-
-    The death of the parent's *thread* that started us counts too, so the signal only makes us look.
-    """
+    """Have orphans handed to us, and hear of our parent's death. The death of the parent's *thread* that started us
+    counts too, so the signal only makes us look."""
     libc = ctypes.CDLL(None)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(_PR_SET_PDEATHSIG, int(_PARENT_DIED), 0, 0, 0)

@@ -355,7 +355,6 @@ def hosts_that_ray_lost(processes: Iterable[Recording]) -> tuple[LostHost, ...]:
     ranks: dict[str, list[int]] = {}
     for message in (process.raised.message for process in processes if process.raised):
         for worker in _RAY_WORKER.finditer(message):
-            host = _RAY_HOST.search(worker["text"])
-            if host and _RAY_GONE.search(worker["text"]):
+            if (host := _RAY_HOST.search(worker["text"])) and _RAY_GONE.search(worker["text"]):
                 ranks.setdefault(host["host"], []).append(int(worker["rank"]))
     return tuple(LostHost(host, tuple(sorted(of_host)), _RAY_REASON) for host, of_host in ranks.items())

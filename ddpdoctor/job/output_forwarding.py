@@ -32,10 +32,8 @@ class Stream:
 
 
 class Lines:
-    """Puts a label before each line of what one process writes.
-
-    Of a line that was rewritten by carriage returns the last state stays, as on a terminal.
-    """
+    """Puts a label before each line of what one process writes. Of a line that was rewritten by carriage returns the
+    last state stays, as on a terminal."""
 
     def __init__(self, label: str) -> None:
         self._label = label.encode()

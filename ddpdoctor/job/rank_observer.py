@@ -53,10 +53,8 @@ class RankObserver:
         return observations | {number: self._unrecorded(number) for number in missing}
 
     def vanished(self, ranks: Mapping[int, record_watch.RecordedProcess]) -> bool:
-        """Whether a rank is gone that never said how it ended, nor left its process group.
-
-        Frameworks kill their workers, one after the other, when these have done so.
-        """
+        """Whether a rank is gone that never said how it ended, nor left its process group. Frameworks kill their
+        workers, one after the other, when these have done so."""
         own = (rank for rank in ranks.values() if not (rank.ended or rank.elsewhere or rank.destroyed_group))
         return any(is_gone(rank.pid) for rank in own)
 
@@ -104,8 +102,7 @@ class RankObserver:
         moved = min(now, rank.moved + SHARED_DISK_SECONDS)
         if rank.beat is not None and now - rank.beat.time > OUTSIDE_SECONDS:
             return Observation(RankActivity.LEFT, moved)
-        place = self.place(rank)
-        if place is not None and place.waits:
+        if (place := self.place(rank)) is not None and place.waits:
             return Observation(RankActivity.WAITS, moved)
         blocked = place is not None and place.blocks and moved < now
         activity = RankActivity.BLOCKED if blocked else RankActivity.WORKS

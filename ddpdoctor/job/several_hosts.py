@@ -18,10 +18,8 @@ def job_folders(run: Path, job: Path) -> tuple[Path, ...]:
 
 
 def without_copies(own: Sequence[Path], delivered: Iterable[Path]) -> tuple[Path, ...]:
-    """These job folders, and of those that were delivered to them the ones that are no copy of one of them.
-
-    What a host kept is whole; of what it delivered a part may be left out.
-    """
+    """These job folders, and of those that were delivered to them the ones that are no copy of one of them. What a host
+    kept is whole; of what it delivered a part may be left out."""
     known = {name for folder in own for name in _records(folder)}
     return (*own, *(folder for folder in delivered if known.isdisjoint(_records(folder))))
 
@@ -31,10 +29,8 @@ def _records(folder: Path) -> set[str]:
 
 
 def read_hosts(folders: Sequence[Path]) -> Trace:
-    """The run in these folders, one for each host.
-
-    What a host wrote after another one's job was ended is left out: its ranks then only tell of peers that are gone.
-    """
+    """The run in these folders, one for each host. What a host wrote after another one's job was ended is left out: its
+    ranks then only tell of peers that are gone."""
     if len(folders) == 1:
         return read_trace(folders[0])
     endings = [read_ending(folder) for folder in folders]

@@ -159,8 +159,7 @@ class TrainingRun:
         return Failure(self._why_not_launched())
 
     def _why_not_launched(self) -> str:
-        lines = (self.folder / "launcher.log").read_text(errors="replace").strip().splitlines()
-        if not lines:
+        if not (lines := (self.folder / "launcher.log").read_text(errors="replace").strip().splitlines()):
             return "torchrun failed without an error message"
         if "EADDRINUSE" in lines[-1]:
             return f"port {self.launch.master_port} is in use; without --master-port a free port is chosen"
