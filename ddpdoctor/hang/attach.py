@@ -1,5 +1,4 @@
-"""Attaches to a job that runs: finds it and its ranks, looks at it until it is clear whether it stands, and lets it go
-on."""
+"""Attaches to a job that runs: finds its ranks, looks until it is clear whether it stands, and lets it go on."""
 
 import os
 import time
@@ -49,8 +48,7 @@ def _numbered(job: Job) -> Job | None:
 
 
 def look_at(job: Job, stage: Callable[[str], None]) -> HangSnapshot:
-    """The job as it stands, or as it goes on; ``stage`` is told what begins. Raises NoJob where it ended, or not one of
-    its ranks may be looked at."""
+    """The job as it stands or goes on; ``stage`` hears what begins. Raises NoJob if it ended, or shows no rank."""
     stage(f"looking at {plural(len(job.ranks), 'rank')}")
     records = job.records if job.records and job.records.is_dir() else None
     snapshot = capture(job.ranks, records=records, native=False)
@@ -88,10 +86,8 @@ _SPAWN = "torch/multiprocessing/spawn.py"
 
 
 def ranks_by_arguments(pids: Iterable[int]) -> dict[int, int | None]:
-    """The ranks that the functions of these processes were given; without those that are DataLoader workers.
-
-    None where no function was given a rank, or py-spy may not look.
-    """
+    """The ranks that the functions of these processes were given; without those that are DataLoader workers. None where
+    no function was given a rank, or py-spy may not look."""
     ranks = {}
     for pid in pids:
         try:

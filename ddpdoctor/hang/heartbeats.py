@@ -1,5 +1,4 @@
-"""What recorders tell of their processes: all the time where the main thread is, or the one that trains; when asked,
-its whole stack."""
+"""What recorders tell: all the time where the main thread is, or the one that trains; its whole stack when asked."""
 
 import json
 import time
@@ -111,8 +110,7 @@ def ask(records: Path, pids: Iterable[int]) -> dict[int, Answer]:
 
 def _read(file: Path, pid: int, asked: str) -> Answer | None:
     """None where it answers an earlier question."""
-    values = read_json(file)
-    if not values or values["asked"] != asked:
+    if not (values := read_json(file)) or values["asked"] != asked:
         return None
     flight = file.with_name(f"{file.name.removesuffix('.stack.json')}.flight") if values["flight"] else None
     return Answer(pid, tuple(Frame(*frame) for frame in values["frames"]), flight)

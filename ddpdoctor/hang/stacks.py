@@ -71,8 +71,7 @@ def take_stacks(pids: Iterable[int]) -> dict[int, tuple[Frame, ...] | StacksUnav
 
 
 def look_into(pids: Iterable[int], stopped: Container[int] = ()) -> dict[int, MainThread | StacksUnavailable]:
-    """The main thread of each process, or why it cannot be seen; those that a signal or a debugger holds are read as
-    they are."""
+    """Each process's main thread, or why it cannot be seen; those a signal or debugger holds are read as they are."""
     options = {pid: ("--nonblocking",) if pid in stopped else () for pid in pids}
     with ThreadPoolExecutor(max_workers=8) as pool:
         return dict(zip(options, pool.map(_try_one, options, options.values()), strict=True))
@@ -170,10 +169,8 @@ def main_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Sequence[Mapp
 
 
 def _scripts_thread(threads: Sequence[Mapping[str, Any]], pid: int) -> Mapping[str, Any]:
-    """The main thread; py-spy lists threads in no order, and may not know names.
-
-    Of a program that runs a script's functions in a thread, as a worker of Ray's does, that thread.
-    """
+    """The main thread; py-spy lists threads in no order, and may not know names. Of a program that runs a script's
+    functions in a thread, as a worker of Ray's does, that thread."""
     by_id = [thread for thread in threads if thread.get("os_thread_id") == pid]
     by_name = [thread for thread in threads if thread.get("thread_name") == "MainThread"]
     main: Mapping[str, Any] = [*by_id, *by_name, *threads, {}][0]

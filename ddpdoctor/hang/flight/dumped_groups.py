@@ -1,6 +1,5 @@
 """The process groups of a job, put together from what each rank's dump says of them, and the first position of a group
-at which ranks called different things.
-"""
+at which ranks called different things."""
 
 import math
 import re
@@ -183,8 +182,7 @@ def _leads(dump: Dump, other: Dump, group: str, number: int) -> bool:
 
 def call_phrase(signature: str) -> str:
     """``all_reduce of Float [1024]`` of a signature."""
-    match = _SIGNATURE.fullmatch(signature)
-    if match is None or not match[2]:
+    if (match := _SIGNATURE.fullmatch(signature)) is None or not match[2]:
         return shorten(match[1] if match else signature, _LONGEST_CALL)
     types = listing(sorted(set(match[3].replace("'", "").split(", "))))
     return shorten(f"{match[1]} of {types} {match[2]}".replace("of  ", "of "), _LONGEST_CALL)

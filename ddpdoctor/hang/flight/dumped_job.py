@@ -74,8 +74,7 @@ class DumpedJob(HangAnalysis):
         """In what a rank stands, oldest first, peers as ranks of the job."""
         entries: dict[Meeting, Entry] = {}
         for entry in dump.waits:
-            group = self.groups.of_rank.get((dump.rank, entry.group))
-            if group and entry.peer is None:
+            if (group := self.groups.of_rank.get((dump.rank, entry.group))) and entry.peer is None:
                 entries[Meeting(group, entry.number)] = entry
             elif group and entry.peer is not None and entry.peer < len(group.members):  # else it is broken
                 end = End(entry.operation, entry.rank, group.members[entry.peer])
@@ -133,10 +132,8 @@ class DumpedJob(HangAnalysis):
         return self.tell(GroupsDisagree, culprits, group=disagreement.name, known=tuple(known), where=where)
 
     def calls_differ(self) -> Cause | None:
-        """The first mismatch of a group in which somebody waits, or of any where nobody does.
-
-        One that comes after a collective to which a rank never came did not bring the wait about.
-        """
+        """The first mismatch of a group in which somebody waits, or of any where nobody does. One that comes after a
+        collective to which a rank never came did not bring the wait about."""
         late = {meeting: ranks for meeting, ranks in self.graph.late.items() if not meeting.end}
         waited = {meeting.group for meeting in late}
         missed: dict[object, int] = {}

@@ -56,8 +56,7 @@ def entry(dump: Dump, group: str, number: int) -> Entry | None:
 
 
 def content(file: Path) -> dict[str, Any]:
-    """What a dump holds, a dictionary with a list of entries, whatever they are. Raises Refused of all else, and where
-    it is too large."""
+    """What a dump holds, a dictionary with a list of entries. Raises Refused of all else, or what is too large."""
     length = file.stat().st_size
     if length > LARGEST:
         raise Refused(f"it has {size(length)}; at most {size(LARGEST)} are read")
