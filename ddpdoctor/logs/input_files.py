@@ -46,8 +46,7 @@ class UnreadableInput(Exception):
 
 
 def streams(paths: list[str]) -> list[Stream]:
-    """A stream for each file meant, opened when it is read. Raises UnreadableInput where one does not exist, or a
-    folder holds no file."""
+    """A stream for each file meant, opened when read. UnreadableInput for a missing one, or a folder with no file."""
     all_streams = [stream for path in paths for stream in _streams(path)]
     named = {it.name: int(match["rank"]) for it in all_streams if (match := _RANK_NAME.search(it.name))}
     if len(set(named.values())) < 2:  # one name alone may be that of the whole job's output

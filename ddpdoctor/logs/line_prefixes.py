@@ -30,9 +30,8 @@ _IS_PREFIX = re.compile(
     r"(?!.*(?:Error|Exception|Exit|Interrupt|Warning): $)"
     r"(?:(?=.*\d)(?!.*(?:%\||it/s|[{\"]))\S.*[\s\]:>|)-]$|[A-Za-z][\w.@-]{0,60}: $)"
 )
-"""Of what stands before a traceback: not a progress bar, and not the key of an object in JSON; or one word.
-
-And not an exception whose message is a traceback."""
+"""Of what stands before a traceback: not a progress bar, and not the key of an object in JSON; or one word. And not an
+exception whose message is a traceback."""
 _MOST_SHAPES = 16
 _TIME = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _NAMES_RANK = re.compile(r"(?i)\brank\W{0,2}(\d{1,6})\b|^\[(\d{1,6})\] $")

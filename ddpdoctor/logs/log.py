@@ -89,10 +89,8 @@ class Raised:
 
     @property
     def root(self) -> Raised:
-        """The exception to show for the chain: what was handled on purpose stands behind what came of it.
-
-        That a command failed tells less than what was raised of it, such as the name of an extension to build.
-        """
+        """The exception to show for the chain: what was handled on purpose stands behind what came of it. That a
+        command failed tells less than what was raised of it, such as the name of an extension to build."""
         tells = self.cause and self.explicit and not self.cause.kind.endswith("CalledProcessError")
         return self.cause.root if self.cause and tells else self
 
@@ -224,10 +222,8 @@ class Log:
         return next(iter(self.find(*patterns)), None)
 
     def search(self, *patterns: str) -> Reason | None:
-        """Where the output says one of these, as the reason of an end: in an exception, or in a line.
-
-        An exception that was caught and a line after which training went on are passed over.
-        """
+        """Where the output says one of these, as the reason of an end: in an exception, or in a line. An exception that
+        was caught and a line after which training went on are passed over."""
         raised, said = self._in_exception(patterns), self._in_line(patterns)
         if raised is None:
             return said
@@ -253,8 +249,7 @@ class Log:
                     yield link
 
     def reason(self, *patterns: str) -> Reason:
-        """:meth:`search`, for a check that has nothing else to look for. Raises NotMeasured where the output says none
-        of these."""
+        """:meth:`search` for a check that looks for nothing else; NotMeasured where the output says none of these."""
         if (mention := self.search(*patterns)) is None:
             raise NotMeasured(NOT_IN_OUTPUT.reason)
         return mention
@@ -275,9 +270,7 @@ class Log:
 
     def each(self, subject: str, *patterns: str) -> dict[str, Reason]:
         """:meth:`search`, for each thing that the lines speak of, which is the first group of the pattern ``subject``.
-
-        What no such line speaks of goes by an empty name, and is told only where nothing else is.
-        """
+        What no such line speaks of goes by an empty name, and is told only where nothing else is."""
         first = self.search(*patterns)
         by_subject: dict[str, Reason] = {}
         for match in self._in_lines(patterns):
@@ -300,10 +293,8 @@ class Log:
                 yield Reason(match, (line,))
 
     def _got_over(self, line: Line) -> bool:
-        """Whether the training went on after this line, or says at its end that it is done.
-
-        It is not believed of what the system said after the last sign of training: a job's epilogue is done, too.
-        """
+        """Whether the training went on after this line, or says at its end that it is done. It is not believed of what
+        the system said after the last sign of training: a job's epilogue is done, too."""
         if not self.ended_well or self.went_on_after(line):
             return self.went_on_after(line)
         of_the_end = line.position > max(step.position for step in self.training)
@@ -317,10 +308,8 @@ class Log:
         return sum(later) >= GOES_ON
 
     def survives(self, line: Line) -> bool:
-        """Whether the process that wrote this line went on: by its training, or by saying itself that it is done.
-
-        Where no label tells the processes apart, one that trained after this line has to say so.
-        """
+        """Whether the process that wrote this line went on: by its training, or by saying itself that it is done. Where
+        no label tells the processes apart, one that trained after this line has to say so."""
         if self.went_on_after(line):
             return True
         if self.last is None or line.rank != self.last.rank or not replace(self, raised=()).ended_well:
@@ -366,10 +355,8 @@ def _first_match(patterns: Iterable[re.Pattern[str]], text: str) -> re.Match[str
 def log_fields(
     *origins: Line | Raised | Ended | Reason, role: Role = Role.CAUSE, ranks: Iterable[int] | None = None
 ) -> dict[str, Any]:
-    """The fields of a finding that rests on these lines, exceptions and ends of processes.
-
-    ``self.fail(headline, why=..., fix=..., **log_fields(reason))`` fills in ranks, where, evidence and sighting.
-    """
+    """The fields of a finding that rests on these lines, exceptions and ends of processes. ``self.fail(headline,
+    why=..., fix=..., **log_fields(reason))`` fills in ranks, where, evidence and sighting."""
     parts = [part for it in origins for part in (it.sources if isinstance(it, Reason) else (it,))]
     by_position = {it.position: it for it in sorted(map(_line_of, parts), key=lambda it: it.rank is not None)}
     lines = [by_position[position] for position in sorted(by_position)]

@@ -124,8 +124,7 @@ class Ends:
             group = "smaller" if _is_of_smaller_group(line, rank) else ""
             wait = Wait(rank, work.get("OpType", ""), line, sequence, seconds, elements, group=group)
             self.waits.setdefault((rank, sequence), wait)
-        dumped = _DUMPED.search(line.text)
-        if dumped and rank is not None:
+        if (dumped := _DUMPED.search(line.text)) and rank is not None:
             self.reached.setdefault(rank, int(dumped["enqueued"]))
         if stuck := _STUCK.search(line.text):
             known = Wait(rank, "a call of NCCL", line, seconds=float(stuck["seconds"]), collective=False)

@@ -249,10 +249,8 @@ def _parts(raw: bytes) -> Iterator[str]:
 
 
 def _json_object(whole: str) -> str:
-    """The object of JSON that a line begins with, behind its labels; empty where it does not.
-
-    Exports put a comma behind it, and collectors cut long lines.
-    """
+    """The object of JSON that a line begins with, behind its labels; empty where it does not. Exports put a comma
+    behind it, and collectors cut long lines."""
     begins = whole.find("{", 0, _LONGEST_LABELS)
     behind_labels = not begins or (begins > 0 and line_prefixes.strip(whole).text == whole[begins:])
     return whole[begins:] if behind_labels else ""

@@ -162,8 +162,7 @@ class Scanner:
         return kind
 
     def _note_last(self, text: bytes) -> None:
-        end = len(text.rstrip())
-        if end:
+        if end := len(text.rstrip()):
             start = text.rfind(b"\n", 0, end) + 1
             self.last = self.read - text.count(b"\n", end), text[start:end]
 

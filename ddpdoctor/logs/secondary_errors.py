@@ -55,10 +55,8 @@ def was_left_alone(raised: Raised) -> bool:
 
 
 def first_cause(log: Log) -> Raised | None:
-    """The first exception that ended a process for a reason of its own.
-
-    Files of single ranks have no common order; there the launcher's word counts, where it is in the output.
-    """
+    """The first exception that ended a process for a reason of its own. Files of single ranks have no common order;
+    there the launcher's word counts, where it is in the output."""
     causes = own_causes(log)
     if len({item.line.file for item in causes}) > 1:
         failed = (end.rank for end in _own_ends(log) if end.code > 0)

@@ -48,8 +48,7 @@ class Stall:
 
 def judge_stall(check: Check, log: Log) -> Judgement:
     """The finding of a check that tells why ranks gave up; it rests on the lines that tell of it."""
-    stall = find_stall(log)
-    if stall is None or type(stall.cause) not in check.causes:
+    if (stall := find_stall(log)) is None or type(stall.cause) not in check.causes:
         return NOT_IN_OUTPUT
     undetermined = type(stall.cause) is GaveUp
     finding = check.report(stall.cause)
@@ -70,8 +69,7 @@ def find_stall(log: Log) -> Stall | None:
     seconds += [int(match[1]) / 1000 for raised in timeouts if (match := _GAVE_UP.search(raised.text))]
     limit = max(seconds, default=None)
     cause = _cause(log, timeouts, missing, limit)
-    bar = _long_work(log, limit, cause.waiting)
-    if bar is None or bar.seconds is None:
+    if (bar := _long_work(log, limit, cause.waiting)) is None or bar.seconds is None:
         return Stall(cause, tuple(sources), missing)
     late = cause.culprits if isinstance(cause, LateInOutput) and len(cause.culprits) == 1 else ()
     percent = 100 * bar.done // bar.total if bar.total else None

@@ -181,8 +181,7 @@ class Tracebacks:
         return True
 
     def _take_exception(self, process: _ProcessOutput, line: Line) -> bool:
-        match = _EXCEPTION.match(line.text)
-        if match is None or not _is_exception(match, process.open, line):
+        if (match := _EXCEPTION.match(line.text)) is None or not _is_exception(match, process.open, line):
             return False
         self._keep_message(process)
         frames = tuple(process.open.frames) if process.open else ()
