@@ -83,8 +83,7 @@ def _watch_exit_codes() -> dict[int, int]:
     poll = Popen.poll
 
     def watch(self: Popen, flag: int = os.WNOHANG) -> int | None:
-        code = poll(self, flag)
-        if code is not None:
+        if (code := poll(self, flag)) is not None:
             codes[self.pid] = code
         return code
 

@@ -207,8 +207,7 @@ class Spent(Enum):
 
 
 class Observer:
-    """Looks at processes again and again; what they did in the seconds from the last touch to the last look is in
-    ``spent``."""
+    """Looks at processes again and again; ``spent`` is what they did from the last touch to the last look."""
 
     def __init__(self) -> None:
         self._before: Mapping[int, Snapshot] = {}

@@ -92,8 +92,7 @@ def _memory(system: System, folder: str) -> tuple[int, int] | None:
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     ):
-        limit = _number(system, f"{folder}/{limit_file}")
-        if limit is not None and limit < _UNLIMITED:
+        if (limit := _number(system, f"{folder}/{limit_file}")) is not None and limit < _UNLIMITED:
             idle = _table(system, f"{folder}/memory.stat").get(cache, 0)
             return limit, max(0, (_number(system, f"{folder}/{use_file}") or 0) - idle)
     return None

@@ -40,8 +40,7 @@ def visible_gpus(host: Host) -> list[Gpu]:
 
 def visibility(host: Host) -> Visibility:
     """How CUDA would read CUDA_VISIBLE_DEVICES: up to the first entry that it cannot use."""
-    value = host.environ.get(VARIABLE)
-    if value is None or not host.gpus.devices:
+    if (value := host.environ.get(VARIABLE)) is None or not host.gpus.devices:
         return Visibility(host.gpus.devices)
     entries = [entry.strip() for entry in value.split(",")]
     if entries[0].lower() in _HIDES_ALL:
@@ -105,10 +104,8 @@ def sysfs_name(bus_id: str) -> str:
 
 
 def iommu_mode(system: System, bus_id: str) -> str | None:
-    """The type of a device's IOMMU group: ``identity`` passes addresses through, ``DMA`` or ``DMA-FQ`` translates.
-
-    None where the IOMMU is off, hidden from this machine, or the kernel does not say (before 5.11).
-    """
+    """The type of a device's IOMMU group: ``identity`` passes addresses through, ``DMA`` or ``DMA-FQ`` translates. None
+    where the IOMMU is off, hidden from this machine, or the kernel does not say (before 5.11)."""
     name = sysfs_name(bus_id)
     text = system.read_text(f"/sys/bus/pci/devices/{name}/iommu_group/type") if name else None
     return text.strip() if text else None

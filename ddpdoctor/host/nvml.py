@@ -181,8 +181,7 @@ def _ecc_uncorrected(nvml: _Nvml, handle: Any) -> int | None:
 
 
 def _mig_uuids(nvml: _Nvml, handle: Any) -> Iterator[str]:
-    mode = nvml.ask("nvmlDeviceGetMigMode", handle)
-    if not mode or not mode[0]:
+    if not (mode := nvml.ask("nvmlDeviceGetMigMode", handle)) or not mode[0]:
         return
     for index in range(nvml.ask("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
         instance = nvml.ask("nvmlDeviceGetMigDeviceHandleByIndex", handle, index)

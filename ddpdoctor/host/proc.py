@@ -175,8 +175,7 @@ def _variables(memory: int, place: int, names: Container[str]) -> dict[str, str]
     array = int.from_bytes(os.pread(memory, _POINTER, place), "little")
     variables = {}
     for number in range(_MOST):
-        address = int.from_bytes(os.pread(memory, _POINTER, array + number * _POINTER), "little")
-        if not address:
+        if not (address := int.from_bytes(os.pread(memory, _POINTER, array + number * _POINTER), "little")):
             break
         text = os.pread(memory, _LONGEST, address).partition(b"\0")[0].decode(errors="replace")
         name, _, value = text.partition("=")

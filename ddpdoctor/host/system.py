@@ -204,10 +204,8 @@ class System:
         return 0
 
     def free_port(self) -> int:
-        """A port that nobody has at this moment, below the ephemeral range where one is found there.
-
-        Any of many: two checks that run at once would otherwise both be told the first.
-        """
+        """A port that nobody has at this moment, below the ephemeral range where one is found there. Any of many: two
+        checks that run at once would otherwise both be told the first."""
         for port in random.sample(range(DEFAULT_MASTER_PORT + 1, _EPHEMERAL_START), _FREE_PORT_TRIES):
             if self.try_bind("", port) == 0:
                 return port

@@ -78,8 +78,7 @@ class SystemCall:
 def call_of(folder: Path, thread: int) -> SystemCall:
     """The call of one thread, by the folder of its process in /proc, and its id there."""
     task = folder / "task" / str(thread)
-    words = text_of(task, "syscall").split()
-    if not words or words[0] == str(_RESTARTED):
+    if not (words := text_of(task, "syscall").split()) or words[0] == str(_RESTARTED):
         return _by_kernel_function(text_of(task, "wchan").strip())
     if not words[0].isdigit():  # "running", or -1 where it is stopped outside a call
         return SystemCall()

@@ -46,8 +46,7 @@ class Link:
 
 
 class Doorbell(socketserver.ThreadingTCPServer):
-    """A port at an address of this host, empty for any, on which it answers the others' trials: a byte comes back, more
-    is taken and confirmed."""
+    """A port at an address here, empty for any, that answers trials: a byte comes back, more is taken and confirmed."""
 
     daemon_threads, block_on_close = True, False
 

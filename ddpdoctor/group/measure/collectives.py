@@ -76,10 +76,8 @@ def _row(context: Context, name: str, dtype: torch.dtype, length: int) -> dict[s
 
 
 def _time_again(context: Context, rows: dict[str, dict[str, Any]]) -> None:
-    """Look again at what took far longer than the rest: on a busy machine any call may, once.
-
-    The ranks agree through the store on what that is: a collective that is wrong must not decide it.
-    """
+    """Look again at what took far longer than the rest: on a busy machine any call may, once. The ranks agree through
+    the store on what that is: a collective that is wrong must not decide it."""
     context.step("the store: which collectives to time again")
     timings = {key: (row["seconds"], row.get("launch", 0.0)) for key, row in rows.items()}
     context.publish(f"collectives/{context.rank}", timings)

@@ -44,10 +44,8 @@ def _seed(step: int, rank: int) -> int:
 
 
 def _gradient_error(context: Context, ddp: DistributedDataParallel) -> dict[str, Any] | None:
-    """The first parameter whose gradient is not that of one process on all ranks' samples together.
-
-    In eval mode, where BatchNorm does not depend on how samples are divided.
-    """
+    """The first parameter whose gradient is not that of one process on all ranks' samples together. In eval mode, where
+    BatchNorm does not depend on how samples are divided."""
     ddp.eval()
     ddp.zero_grad()
     context.step("DDP step of which the gradients are compared")
