@@ -31,10 +31,8 @@ def main() -> None:
 
 
 def _leave(status: int) -> NoReturn:
-    """End at once: taking down an interpreter with six hundred modules takes a tenth of a second.
-
-    As Python does it where output cannot be written or a thread still works.
-    """
+    """End at once: taking down an interpreter with six hundred modules takes a tenth of a second. As Python does it
+    where output cannot be written or a thread still works."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -47,10 +45,8 @@ def _leave(status: int) -> NoReturn:
 
 
 def _open_closed_streams() -> None:
-    """Give a command that was started with closed streams (``>&-``) /dev/null in their place.
-
-    Otherwise the next file that is opened, a log for instance, gets number 1 or 2.
-    """
+    """Give a command that was started with closed streams (``>&-``) /dev/null in their place. Otherwise the next file
+    that is opened, a log for instance, gets number 1 or 2."""
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(descriptor)

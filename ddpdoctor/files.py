@@ -26,10 +26,8 @@ def write_whole(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def in_place_of(path: Path) -> Iterator[Path]:
-    """A draft beside a file of the user's, which takes its place and its mode when all of it is written.
-
-    It is the file itself where that is a pipe or a device, or stands in a folder that takes no other file.
-    """
+    """A draft beside a file of the user's, which takes its place and its mode when all of it is written. It is the file
+    itself where that is a pipe or a device, or stands in a folder that takes no other file."""
     real = path.resolve()  # what a link leads to
     if (real.exists() and not real.is_file()) or not os.access(real.parent, os.W_OK):
         yield path

@@ -61,10 +61,8 @@ class Progress:
                 self._live = None
 
     def sink(self, stream: TextIO) -> BinaryIO:
-        """Where output goes that belongs to this stream.
-
-        The live line makes room for it on a terminal, and in a pipe, which may end on the same one (``| tee log``).
-        """
+        """Where output goes that belongs to this stream. The live line makes room for it on a terminal, and in a pipe,
+        which may end on the same one (``| tee log``)."""
         if self.is_live and (stream.isatty() or stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)):
             return cast(BinaryIO, _Sink(self, stream))
         return stream.buffer
