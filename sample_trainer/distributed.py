@@ -158,8 +158,7 @@ def verify_equal(states: Mapping[str, Any]) -> None:
 
 
 def on_rank_0(act: Callable[[], bytes | None], failure: str) -> bytes:
-    """Do it on rank 0 while the others wait; what it gave, on every rank. Raises TrainerError, on every rank, where it
-    failed."""
+    """Do it on rank 0 while the others wait; its result on every rank, or a TrainerError on every rank."""
     answer = b""
     if dist.get_rank() == 0:
         try:
@@ -176,10 +175,8 @@ def on_rank_0(act: Callable[[], bytes | None], failure: str) -> bytes:
 
 @contextmanager
 def all_or_none() -> Iterator[None]:
-    """Around what every rank does for itself and may fail on some: where it does, all ranks raise, and one tells.
-
-    A rank that left by itself would leave the others waiting in their next collective.
-    """
+    """Around what every rank does for itself and may fail on some: where it does, all ranks raise, and one tells. A
+    rank that left by itself would leave the others waiting in their next collective."""
     error: TrainerError | None = None
     try:
         yield

@@ -65,10 +65,8 @@ class Loader:
 
 
 class Share(DistributedSampler[Sample]):
-    """Every world_size-th sample, as DistributedSampler has it; but it repeats none, and can begin anywhere.
-
-    With ``cut``, only so many that every rank has equally many.
-    """
+    """Every world_size-th sample, as DistributedSampler has it; but it repeats none, and can begin anywhere. With
+    ``cut``, only so many that every rank has equally many."""
 
     def __init__(self, dataset: Text, *, cut: bool, **options: Any) -> None:
         super().__init__(dataset, drop_last=cut, **options)

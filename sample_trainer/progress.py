@@ -26,10 +26,8 @@ TOLD_EVERY = 10.0  # seconds
 
 @dataclass
 class Progress:
-    """How far a run has come, and what it has to know when it goes on from a checkpoint.
-
-    Counted by the loop as it takes batches, on all ranks together: samplers are ahead of it where workers fetch.
-    """
+    """How far a run has come, and what it has to know when it goes on from a checkpoint. Counted by the loop as it
+    takes batches, on all ranks together: samplers are ahead of it where workers fetch."""
 
     step: int = 0
     epoch: int = 0
