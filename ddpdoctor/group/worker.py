@@ -43,8 +43,7 @@ def run(launch_values: dict[str, Any], measurements: Sequence[str], folder_name:
     # The engine's handlers were inherited by the fork; a rank ends at SIGTERM as any program does.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     events.write("hello", pid=os.getpid(), host=socket.gethostname(), backend=launch.backend)
-    first = launch.node_rank * launch.nproc
-    wait_for_forks([rank_files.rank_file(folder, other) for other in range(first, first + launch.nproc)])
+    _wait_for_forks(launch, folder)
     try:
         _join(launch)
         events.write("joined")
@@ -60,6 +59,11 @@ def run(launch_values: dict[str, Any], measurements: Sequence[str], folder_name:
     time.sleep(DRAIN_SECONDS)
     dist.destroy_process_group()
     return 0
+
+
+def _wait_for_forks(launch: Launch, folder: Path) -> None:
+    first = launch.node_rank * launch.nproc
+    wait_for_forks([rank_files.rank_file(folder, rank) for rank in range(first, first + launch.nproc)])
 
 
 def _allow_stacks(path: Path) -> None:
