@@ -37,7 +37,7 @@ written = []
 session = SimpleNamespace(
     torch=torch or SimpleNamespace(Tensor=type("Tensor", (), {})), sites=Sites("/torch" if torch is None else
     torch.__path__[0]), event=written.append, note=print, steps=0, detailed=True,
-    options=SimpleNamespace(full=True), in_worker=False, on_undo=lambda _: None,
+    options=SimpleNamespace(full=True, watched=False), in_worker=False, on_undo=lambda _: None,
 )
 if torch is None:
     line_observers.hide_from_compiler = lambda *_, **__: None
