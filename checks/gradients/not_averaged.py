@@ -94,10 +94,11 @@ class GradientsNotAveraged(Check):
             if (times := _by_ranks(gradients, group_size(group)))
         ]
         for group in groups:
-            steps = ((update, _not_waited_for(group, update)) for update in updates(group))
+            taken = list(updates(group))
+            steps = ((update, _not_waited_for(group, update)) for update in taken)
             if first := next((step for step in steps if step[1]), None):
                 findings.append(self._too_early(*first))
-            divided = (_divided_by_all(group, update) for update in updates(group))
+            divided = (_divided_by_all(group, update) for update in taken)
             if found := next(filter(None, divided), None):
                 findings.append(self._by_all(found, group_size(group)))
         if not findings:
@@ -177,12 +178,13 @@ def _divided_by_all(group: Group, update: Update) -> DividedByAll | None:
         rank: [it for it in step.collectives if it.time < step.last_backward]
         for rank, step in update.steps.items()
     }
+    totals = list(summed_over_ranks(calls))
     first = next(iter(update.steps.values()))
     for loss in (it for it in first.losses if it.function and not math.isclose(it.factor, 1)):
         alike = {rank: [it for it in step.losses if it.is_like(loss)] for rank, step in update.steps.items()}
         counts = {rank: sum(it.count for it in losses) for rank, losses in alike.items()}
         weights = {it.weight for losses in alike.values() for it in losses}
-        for count in summed_over_ranks(calls):
+        for count in totals:
             # Of windows of several backwards, a count of one micro-batch may weigh as much by chance.
             times = sum(counts.values()) / count.total
             whole = 1 if len(first.backwards) > 1 else max(1, round(times))

@@ -118,10 +118,12 @@ class Sites:
         if place.startswith(self._torch_and_here):
             return True
         if not any(part in place for part in _FOREIGN_PARTS):
+            if place.startswith(_PYTHON):
+                return True
             elsewhere = installed_elsewhere(place)
             # The script's own package is the user's there, too.
             script = os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", None) or "")
-            return place.startswith(_PYTHON) or (bool(elsewhere) and not is_in_package(script, elsewhere))
+            return bool(elsewhere) and not is_in_package(script, elsewhere)
         if self._script_package is None:
             self._script_package = _installed_script()
         package = self._script_package

@@ -100,8 +100,8 @@ class Training(Part):
         """Code of communication hooks: the collectives in there are the reducer's."""
         self.means: list[events.MeanLoss] = []  # that functions of torch took since the last backward
         self.exchanged: dict[int, Any] = {}
-        self.counted = False  # whether numbers were summed over the ranks in this step
-        """Parameters whose gradients the script gave to a collective in this training step, by id."""
+        """Parameters of this training step, by id, whose gradients a collective was given, or whose norm was taken."""
+        self.counted = False  # whether numbers were summed over the ranks in this training step
         self.not_waited_for: list[int] = []
         """Collectives that the script began, which fill gradients or parameters, since it last waited for any."""
         self.optimizers: weakref.WeakKeyDictionary[Any, Where | None] = weakref.WeakKeyDictionary()
